@@ -51,9 +51,10 @@ run: $(READY)
 # Prompts are tested at a terminal, and readline reads its type once, when pytest starts.
 test soak durations: export TERM := xterm-256color
 
+# A test of the API that does not depend on the database is executed on one of two: see tests/variants.py.
 test: $(READY) $(UI)
 ifeq ($(ARGS),)
-	$(RUN) pytest $(SPREAD) 4
+	TEST_DATABASES=one $(RUN) pytest $(SPREAD) 4
 else
 	$(RUN) pytest $(ARGS)
 endif
@@ -64,7 +65,7 @@ soak: $(READY) $(UI)
 
 # Measures how long each part of the suite takes, which decides what begins first.
 durations: $(READY) $(UI)
-	TEST_DURATIONS=1 $(RUN) pytest $(SPREAD) 4
+	TEST_DURATIONS=1 TEST_DATABASES=one $(RUN) pytest $(SPREAD) 4
 
 check: $(READY_BENCH)
 	$(RUN) ruff check

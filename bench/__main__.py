@@ -19,6 +19,7 @@ import structlog
 
 from bench.conditions import conditions
 from bench.measures import (
+    GRAPH_PEER,
     QUICK,
     STEP_PEER,
     SYSTEMS,
@@ -89,7 +90,7 @@ MEASURES: dict[str, Callable[[Servers, Sizes], AsyncGenerator[Sample]]] = {
     "footprint": footprint.measure,
 }
 
-_KNOWN = [*SYSTEMS, STEP_PEER]
+_KNOWN = [*SYSTEMS, STEP_PEER, GRAPH_PEER]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -21,9 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 class WorkerProcess:
     """One worker command in its own process group, because the command of taskiq has children."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes], program: str = sys.executable
+    ) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, *arguments],
+            [program, *arguments],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -50,9 +52,11 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def running(arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> Generator[WorkerProcess]:
-    """Run a worker process for the duration of a `with` block."""
-    worker = WorkerProcess(arguments, environment, log)
+def running(
+    arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes], *, program: str = sys.executable
+) -> Generator[WorkerProcess]:
+    """Run a worker process for the duration of a `with` block, by default one of this Python."""
+    worker = WorkerProcess(arguments, environment, log, program)
     try:
         yield worker
     finally:

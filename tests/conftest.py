@@ -40,28 +40,9 @@ from tests.harness import TABLES, Store, settings_for
 from tests.pgbouncer import pgbouncer_for
 from tests.scale import scaled
 from tests.scheduling import DurationRecorder, LongestFirst
+from tests.variants import PGBOUNCER, choose_items
 
-_PGBOUNCER = "postgres-pgbouncer"
-BACKENDS = ("sqlite", "postgres", _PGBOUNCER)
-# The variant changes how connections are used and not what statements mean.
-_MODULES_FOR_PGBOUNCER = frozenset(
-    {
-        "test_accept",
-        "test_claim",
-        "test_claim_edges",
-        "test_commit_in_doubt",
-        "test_committer",
-        "test_faults",
-        "test_interleavings",
-        "test_many_lanes",
-        "test_plans",
-        "test_quarantine",
-        "test_reaper",
-        "test_record",
-        "test_takeover",
-        "test_tenant_slots",
-    }
-)
+BACKENDS = ("sqlite", "postgres", PGBOUNCER)
 _TEMPLATE = "runlane_template"
 _SHARED = "runlane_shared"
 _REPEAT_TIMEOUT_SECONDS = 5.0
@@ -114,8 +95,8 @@ def pytest_collection() -> Generator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the PgBouncer variant where it differs: locks, leases, batches, and the statements of the hot paths."""
-    items[:] = [item for item in items if _PGBOUNCER not in item.name or item.path.stem in _MODULES_FOR_PGBOUNCER]
+    """Keep the variants that differ."""
+    items[:] = choose_items(items)
 
 
 def in_new_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -272,7 +253,7 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     """Return settings of a migrated, empty database. Suites on fewer backends override this fixture."""
     backend: str = request.param
     url: str = request.getfixturevalue("sqlite_url" if backend == "sqlite" else "postgres_url")
-    if backend != _PGBOUNCER:
+    if backend != PGBOUNCER:
         return settings_for(url)
     if os.environ.get("TEST_PGBOUNCER") == "1":
         url = request.getfixturevalue("pgbouncer_url")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final, TypeVar
 
-Number = TypeVar("Number", int, float, str)
+Number = TypeVar("Number", int, float, str, tuple[str, ...])
 
 SOAK: Final = os.environ.get("TEST_SOAK") == "1"
 

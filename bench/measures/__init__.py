@@ -38,8 +38,9 @@ SYSTEMS: dict[str, Callable[[Workspace], System]] = {
 }
 
 
-# Only the measurement of steps includes this peer.
+# Only the measurement of steps includes this peer, and only that of graphs the other one.
 STEP_PEER = "dbos"
+GRAPH_PEER = "aegra"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Sizes:
     """The sizes of the measurements. A quick run checks that they work; its figures mean nothing."""
 
     repeats: int = 3
-    systems: tuple[str, ...] = (*SYSTEMS, STEP_PEER)
+    systems: tuple[str, ...] = (*SYSTEMS, STEP_PEER, GRAPH_PEER)
     drain: tuple[tuple[str, int], ...] = (
         ("runlane", 30_000),
         ("procrastinate", 2_500),
@@ -95,9 +96,10 @@ class Sizes:
     memory_vectors: int = 100_000
     memory_plain_adds: int = 3_000
     listed: int = 1_000_000
-    graph_runs: int = 2_000
+    graph_runs: int = 1_000
     graph_clients: int = 50
     graph_streams: int = 100
+    graph_peer_timeout_seconds: float = 90.0
     dashboard_events: int = 50_000
 
     def select(self, *names: str) -> list[str]:
@@ -110,6 +112,7 @@ QUICK = Sizes(
     graph_runs=60,
     graph_clients=10,
     graph_streams=5,
+    graph_peer_timeout_seconds=1.0,
     memories=16,
     memory_adds=1_000,
     memory_vectors=2_000,

@@ -2,8 +2,9 @@
 
 Each of many clients starts a run in a thread of its own and waits for its values, then starts the next. The first event
 is measured by one client that streams: from its request to the first event of the run. Checkpoints, writes and events
-are stored as in production (durability `async`). LangGraph alone, with checkpoints in the memory of one process and
-nothing stored, shows what the graph itself costs.
+are stored as in production (durability `async`). Aegra hosts the same graph for the same clients after each of these:
+one process with its defaults, one with Redis, and two with Redis. LangGraph alone, with checkpoints in the memory of
+one process and nothing stored, shows what the graph itself costs.
 
 Also measured: the time from SIGKILL of a worker in a node to the start of the node in another worker, and the memory of
 idle streams of runs and of threads.
@@ -12,30 +13,34 @@ idle streams of runs and of threads.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import orjson
 
-from bench.http_client import HOST
-from bench.measures import SYSTEMS, Sizes
+from bench.graph_clients import BODY, finish_runs, first_event_ms
+from bench.measures import GRAPH_PEER, SYSTEMS, Sizes
 from bench.measures.idle_followers import FIRST, allow_open_files, following
 from bench.measures.takeover import KILL, takeover_seconds
 from bench.process import cpu_seconds, memory_mb, running
 from bench.samples import Sample
 from bench.server import ApiServer, serving
 from bench.servers import Servers, Workspace
+from bench.systems.aegra import Aegra, NotInstalled, install
 
 WORKERS = (1, 2)
 FIRST_EVENT = "first event"
 CPU = ", CPU of a run"
+WITH_REDIS = ", with Redis"
+INSTALLED = "installed"
 PEER = "langgraph"
 ALONE = "in memory"
 STREAMS = ("runs", "threads")
 _WORKER = ("-m", "runlane", "worker", "bench.systems.graphs:app")
-_BODY = orjson.dumps({"assistant_id": "three", "input": {"value": 1, "items": []}})
 _READY_SECONDS = 60
 _ANSWERED = b"\r\n\r\n"
 
@@ -50,10 +55,20 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
     if not sizes.select("runlane"):
         return
     allow_open_files(sizes.followers + 1000)
+    aegra: Aegra | None = None
+    if sizes.select(GRAPH_PEER):
+        try:
+            aegra = await install(servers.log)
+            yield Sample("graphs", GRAPH_PEER, INSTALLED, 0, "", [], remark=aegra.versions)
+        except NotInstalled as error:
+            yield Sample("graphs", GRAPH_PEER, INSTALLED, 0, "", [], remark=f"not installed: {error}")
     for repeat in range(sizes.repeats):
         for workers in WORKERS:
             async for sample in _rates(servers, sizes, workers, repeat):
                 yield sample
+            if aegra is not None:
+                async for sample in _peer_rates(aegra, servers, sizes, workers, repeat):
+                    yield sample
         yield Sample("graphs", PEER, ALONE, repeat, "runs/s", [await _alone(sizes.graph_runs, sizes.graph_clients)])
         for kind in STREAMS:
             with servers.workspace() as workspace:
@@ -61,6 +76,8 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
                 kilobytes = await _stream_kilobytes(servers, workspace, sizes, kind)
             yield Sample("graphs", "runlane", idle(kind), repeat, "kB", [kilobytes])
     yield await _takeovers(servers, sizes.kills)
+    if aegra is not None:
+        yield await _peer_takeover(aegra, servers, sizes.graph_peer_timeout_seconds)
 
 
 def idle(kind: str) -> str:
@@ -76,20 +93,52 @@ async def _rates(servers: Servers, sizes: Sizes, workers: int, repeat: int) -> A
             environment = servers.environment(workspace, redis=True)
             pids = [processes.enter_context(running(_WORKER, environment, servers.log)).pid for _ in range(workers)]
             await _until_hosted(server, "three")
-            await _finish_runs(server, sizes.graph_clients, sizes.graph_clients)
-            await servers.checkpoint()
-            used = {pid: cpu_seconds(pid) for pid in (server.pid, *pids)}
-            started = time.perf_counter()
-            await _finish_runs(server, sizes.graph_runs, sizes.graph_clients)
-            figure = sizes.graph_runs / (time.perf_counter() - started)
-            yield Sample("graphs", "runlane", rate(workers), repeat, "runs/s", [figure])
-            for name, members in (("server", [server.pid]), ("workers", pids)):
-                spent = sum(cpu_seconds(pid) - used[pid] for pid in members)
-                milliseconds = spent * 1000 / sizes.graph_runs
-                yield Sample("graphs", "runlane", f"{rate(workers)}{CPU}, {name}", repeat, "ms", [milliseconds])
+            members = {"server": [server.pid], "workers": pids}
+            for sample in await _finished(servers, sizes, [server], members, "runlane", rate(workers), repeat):
+                yield sample
             if workers == 1:
-                times = [await _first_event_ms(server) for _ in range(sizes.graph_streams)]
+                times = [await first_event_ms(server) for _ in range(sizes.graph_streams)]
                 yield Sample("graphs", "runlane", FIRST_EVENT, repeat, "ms", times)
+
+
+async def _peer_rates(
+    aegra: Aegra, servers: Servers, sizes: Sizes, processes: int, repeat: int
+) -> AsyncGenerator[Sample]:
+    """Yield the rate of the peer with as many processes. More than one process needs Redis."""
+    for redis in (False, True) if processes == 1 else (True,):
+        way = WITH_REDIS if redis else ""
+        with servers.workspace() as workspace:
+            async with aegra.serving(servers, workspace, processes, redis=redis) as found:
+                members = {"process": [server.pid for server in found]}
+                variant = f"{rate(processes)}{way}"
+                for sample in await _finished(servers, sizes, found, members, GRAPH_PEER, variant, repeat):
+                    yield sample
+                if processes == 1:
+                    times = [await first_event_ms(found[0]) for _ in range(sizes.graph_streams)]
+                    yield Sample("graphs", GRAPH_PEER, f"{FIRST_EVENT}{way}", repeat, "ms", times)
+
+
+async def _finished(
+    servers: Servers,
+    sizes: Sizes,
+    found: Sequence[ApiServer],
+    members: dict[str, list[int]],
+    system: str,
+    variant: str,
+    repeat: int,
+) -> list[Sample]:
+    """Return the rate at which clients of these servers finish runs, and the CPU time of a run in these processes."""
+    await finish_runs(found, sizes.graph_clients, sizes.graph_clients)
+    await servers.checkpoint()
+    used = {pid: cpu_seconds(pid) for pids in members.values() for pid in pids}
+    started = time.perf_counter()
+    await finish_runs(found, sizes.graph_runs, sizes.graph_clients)
+    figure = sizes.graph_runs / (time.perf_counter() - started)
+    samples = [Sample("graphs", system, variant, repeat, "runs/s", [figure])]
+    for name, pids in members.items():
+        milliseconds = sum(cpu_seconds(pid) - used[pid] for pid in pids) * 1000 / sizes.graph_runs
+        samples.append(Sample("graphs", system, f"{variant}{CPU}, {name}", repeat, "ms", [milliseconds]))
+    return samples
 
 
 async def _alone(count: int, clients: int) -> float:
@@ -97,9 +146,9 @@ async def _alone(count: int, clients: int) -> float:
     # Imported here: the table of a report needs neither.
     from langgraph.checkpoint.memory import InMemorySaver
 
-    from bench.systems.graphs import three
+    from bench.systems.graph_shapes import three
 
-    graph: Any = three().compile(checkpointer=InMemorySaver())
+    graph: Any = three.compile(checkpointer=InMemorySaver())
     numbers = iter(range(count))
 
     async def use() -> None:
@@ -120,15 +169,37 @@ async def _takeovers(servers: Servers, kills: int) -> Sample:
 
             async def accept(key: int) -> None:
                 await _until_hosted(server, "held")
-                body = orjson.dumps({"assistant_id": "held", "input": {"key": key, "items": []}})
-                async with server.connection() as connection:
-                    status, answer = await connection.request("POST", "/runs", body)
-                if status != 200:
-                    raise RuntimeError(f"A run was refused: {answer[:500]!r}")
+                await _hold(server, key)
 
             environment = servers.environment(workspace, redis=True)
             seconds = await takeover_seconds(servers, workspace, _WORKER, environment, accept, kills)
     return Sample("graphs", "runlane", KILL, 0, "s", seconds)
+
+
+async def _peer_takeover(aegra: Aegra, servers: Servers, timeout_seconds: float) -> Sample:
+    """Return the time of one takeover between two processes of the peer, with default settings."""
+    with servers.workspace() as workspace:
+        async with aegra.serving(servers, workspace, 2, redis=True) as found:
+            servers.receiver.clear()
+            await _hold(found[0], 0)
+            before = await servers.receiver.next("started", 0, _READY_SECONDS)
+            # The API may be in the process that dies, so no client waits for the run.
+            killed = time.time_ns()
+            os.kill(before.pid, signal.SIGKILL)
+            try:
+                after = await servers.receiver.next("started", 0, timeout_seconds)
+            except TimeoutError:
+                return Sample("graphs", GRAPH_PEER, KILL, 0, "s", [], remark=f"not within {timeout_seconds:g} s")
+            return Sample("graphs", GRAPH_PEER, KILL, 0, "s", [(after.at_ns - killed) / 1e9])
+
+
+async def _hold(server: ApiServer, key: int) -> None:
+    """Start a run that waits in its second node."""
+    body = orjson.dumps({"assistant_id": "held", "input": {"key": key, "items": []}})
+    async with server.connection() as connection:
+        status, answer = await connection.request("POST", "/runs", body)
+    if status != 200:
+        raise RuntimeError(f"A run was refused: {answer[:500]!r}")
 
 
 async def _stream_kilobytes(servers: Servers, workspace: Workspace, sizes: Sizes, kind: str) -> float:
@@ -152,7 +223,7 @@ async def _waiting_streams(server: ApiServer, count: int, kind: str) -> list[str
     paths: list[str] = []
     async with server.connection() as connection:
         while len(paths) < count:
-            body = orjson.dumps([orjson.Fragment(_BODY)] * min(100, count - len(paths)))
+            body = orjson.dumps([orjson.Fragment(BODY)] * min(100, count - len(paths)))
             status, answer = await connection.request("POST", "/runs/batch", body)
             if status != 200:
                 raise RuntimeError(f"Runs were refused: {answer[:500]!r}")
@@ -168,54 +239,3 @@ async def _until_hosted(server: ApiServer, graph: str) -> None:
         # The server has no event for it.
         while (await connection.request("GET", f"/assistants/{graph}"))[0] != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-
-
-async def _finish_runs(server: ApiServer, count: int, clients: int) -> None:
-    """Start runs and wait for each, with as many clients."""
-    share = max(1, count // clients)
-
-    async def use(stack: AsyncExitStack) -> None:
-        reader, writer = await asyncio.open_connection(HOST, server.port)
-        stack.callback(writer.close)
-        for _ in range(share):
-            writer.write(_request(server, "/runs/wait"))
-            answer = await _chunked(reader)
-            if b'"value":4' not in answer:
-                raise RuntimeError(f"A run returned {answer[:500]!r}")
-
-    async with AsyncExitStack() as stack:
-        await asyncio.gather(*(use(stack) for _ in range(clients)))
-
-
-async def _first_event_ms(server: ApiServer) -> float:
-    reader, writer = await asyncio.open_connection(HOST, server.port)
-    try:
-        started = time.perf_counter()
-        writer.write(_request(server, "/runs/stream"))
-        await reader.readuntil(b"event: ")
-        found = time.perf_counter() - started
-        await reader.readuntil(b"event: end")
-        return found * 1000
-    finally:
-        writer.close()
-
-
-def _request(server: ApiServer, path: str) -> bytes:
-    head = (
-        f"POST {path} HTTP/1.1\r\nhost: {HOST}:{server.port}\r\nauthorization: Bearer {server.key}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(_BODY)}\r\n\r\n"
-    )
-    return head.encode() + _BODY
-
-
-async def _chunked(reader: asyncio.StreamReader) -> bytes:
-    """Return the body of a chunked response."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    if b" 200 " not in head.split(b"\r\n", 1)[0]:
-        raise RuntimeError(f"A request was answered with {head!r}")
-    found: list[bytes] = []
-    while length := int(await reader.readuntil(b"\r\n"), 16):
-        found.append(await reader.readexactly(length))
-        await reader.readexactly(2)
-    await reader.readexactly(2)
-    return b"".join(found)

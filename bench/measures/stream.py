@@ -19,12 +19,14 @@ from bench.measures import SYSTEMS, Sizes
 from bench.process import running
 from bench.samples import Sample
 from bench.server import ApiServer, free_port, serving, wait_until_listening
-from bench.servers import Servers, Workspace
+from bench.servers import Servers, Workspace, query, wait_for_rows
 
 LIVE_ONE, LIVE_MANY, REPLAY = "live, 1 follower", "live, many followers", "replay, 1 follower"
 BASELINE = "starlette"
 LINES_PER_TRANSACTION = 100
 _TIMEOUT_SECONDS = 300
+# With those of earlier variants, which may not be marked as gone yet.
+_WORKERS = "select count(*) as n from workers"
 _ID = re.compile(rb"^id: (\d+)$", re.MULTILINE)
 
 
@@ -56,8 +58,11 @@ async def _runlane(
 ) -> tuple[bytes, float]:
     """Return the stream of one follower, and the seconds until all followers had it."""
     worker = SYSTEMS["runlane"](workspace).worker(None)
+    earlier = (await query(workspace.database_url, _WORKERS))[0]["n"]
     async with serving(servers, workspace) as server, server.connection() as connection:
         with running(worker, servers.environment(workspace, redis=True), servers.log):
+            # Followers see the release of the run: the start of the worker must not be between that and its lines.
+            await wait_for_rows(workspace.database_url, _WORKERS, earlier + 1, _TIMEOUT_SECONDS)
             body = orjson.dumps({"input": {"count": events, "together": LINES_PER_TRANSACTION}, "hold": True})
             run = orjson.loads(await connection.post("/api/v2/tasks/talk/run", body))
             if variant == REPLAY:

@@ -32,17 +32,20 @@ PAYLOAD = "x" * 20_000
 
 @pytest.fixture
 def disk(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """Mount a small disk, on which servers of the test have their files."""
-    place = tmp_path / "disk"
-    place.mkdir()
+    """Mount a small disk, on which servers of the test have their files.
+
+    The server runs as another user, who must reach them. Every session of pytest closes the folder that is above the
+    folders of tests to other users, so the disk is not there.
+    """
+    # The folder of the test exists before the disk becomes the place of new ones.
+    assert tmp_path.exists()
+    place = Path(tempfile.mkdtemp(prefix="runlane-disk-"))
     size = f"size={DISK_MEGABYTES[kind]}m,mode=1777"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", place], check=True)
-    # The server runs as another user, who must reach its files.
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(folder.stat().st_mode | 0o011)
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     yield place
     subprocess.run(["umount", "--lazy", place], check=True)
+    place.rmdir()
 
 
 @pytest.fixture

@@ -226,11 +226,36 @@ def disk_full(_: Path) -> None:
 
 
 def image(_: Path) -> None:
-    _pytest("deploy/checks/test_image.py", environment=dict(os.environ))
+    place = Path(os.environ.get("DEPLOY_CHECK_CACHE", "/var/tmp/runlane-deploy-check")).resolve()
+    (place / "tmp").mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "DEPLOY_CHECK_CACHE": str(place), "TMPDIR": str(place / "tmp")}
+    _pytest("-p", "no:cacheprovider", "deploy/checks/test_image.py", environment=environment, within=only_writes(place))
 
 
-def _pytest(*arguments: str, environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--timeout=1200", *arguments]
+# In a mount namespace of its own: the root is read-only except for one folder. Tools have locks in /run, and some
+# systems have the addresses of name servers there.
+_ONLY_WRITES: Final = """
+set -e
+mount --bind "$0" "$0"
+names=$(readlink -f /etc/resolv.conf)
+cp "$names" "$0/resolv.conf"
+mount -t tmpfs tmpfs /run
+test -e "$names" || { mkdir -p "$(dirname "$names")"; cp "$0/resolv.conf" "$names"; }
+mount -o remount,ro,bind /
+exec "$@"
+"""
+
+
+def only_writes(place: Path) -> list[str]:
+    """Return the beginning of a command that cannot write, mount or unmount anything of the host outside this folder.
+
+    The build of an image runs as root, mounts and removes folders.
+    """
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", _ONLY_WRITES, str(place)]
+
+
+def _pytest(*arguments: str, environment: dict[str, str], within: Sequence[str] = ()) -> None:
+    command = [*within, sys.executable, "-m", "pytest", "-q", "-x", "--timeout=1200", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Problem(done.stdout[-4000:] + done.stderr[-1000:])

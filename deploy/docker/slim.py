@@ -22,6 +22,7 @@ INSTALLERS = ("ensurepip", "idlelib", "lib2to3", "pydoc_data", "test", "tkinter"
 SYSTEM = (
     "usr/share/doc",
     "usr/share/info",
+    "usr/share/locale",
     "usr/share/man",
     "var/cache",
     "var/lib/apt/lists",

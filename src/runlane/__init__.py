@@ -1,4 +1,4 @@
-"""Runlane: durable runs for agents, orchestrations and Python tasks. An accepted run is always brought to an end.
+"""Runlane: durable runs for agents, orchestrations and Python tasks. An accepted run always comes to an end.
 
 Names are loaded when they are first used, so that a worker does not load an HTTP client, nor `runlane --help` a store.
 """
@@ -56,7 +56,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.run import Accepted, ChildRun, Run, Status
     from runlane.domain.scaling import Demand
     from runlane.domain.schedule import Backfill, Schedule, SchedulePreview, ScheduleSettings, UpcomingSlot
-    from runlane.domain.secret import RotatedSecrets, Secret
+    from runlane.domain.secret import RotatedSecrets, Secret, SecretUser
     from runlane.domain.series import RunSeries
     from runlane.domain.stream_token import StreamToken
     from runlane.domain.task import Task
@@ -93,6 +93,7 @@ if typing.TYPE_CHECKING:
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
     from runlane.memory.service import MemoryService
+    from runlane.operators.thread_operator import AssistantOperator, ThreadOperator
     from runlane.resources import Resources
     from runlane.settings import Settings
     from runlane.store.sql.database import Database
@@ -100,7 +101,6 @@ if typing.TYPE_CHECKING:
     from runlane.submit.orchestrations import StartRequest
     from runlane.submit.schedules import Schedules
     from runlane.submit.tasks import TaskRequest
-    from runlane.thread_operator import AssistantOperator, ThreadOperator
     from runlane.worker.context import Context
     from runlane.worker.worker import Worker
 
@@ -192,6 +192,7 @@ __all__: list[str] = [
     "ScheduledSlot",
     "Schedules",
     "Secret",
+    "SecretUser",
     "Secrets",
     "ServerHealth",
     "Settings",
@@ -307,8 +308,8 @@ _HOMES = {
     "AgentServerOptions": "runlane.domain.graph_registry",
     "Assistant": "runlane.domain.assistant",
     "AssistantVersion": "runlane.domain.assistant",
-    "AssistantOperator": "runlane.thread_operator",
-    "ThreadOperator": "runlane.thread_operator",
+    "AssistantOperator": "runlane.operators.thread_operator",
+    "ThreadOperator": "runlane.operators.thread_operator",
     "AssistantCalls": "runlane.client.threads",
     "ThreadCalls": "runlane.client.threads",
     "Thread": "runlane.domain.thread",
@@ -328,6 +329,7 @@ _HOMES = {
     "ScheduledSlot": "runlane.domain.firing",
     "Schedules": "runlane.submit.schedules",
     "Secret": "runlane.domain.secret",
+    "SecretUser": "runlane.domain.secret",
     "Secrets": "runlane.client.secrets",
     "ServerHealth": "runlane.domain.views",
     "Settings": "runlane.settings",

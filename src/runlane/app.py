@@ -12,7 +12,6 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from runlane.blocking import BlockingLoop
 from runlane.domain.events import Notice
 from runlane.domain.graph_registry import GraphRegistry
 from runlane.domain.lane import DEFAULT_LANE
@@ -30,8 +29,10 @@ from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text
 from runlane.domain.views import ChatPost
 from runlane.errors import Unavailable, UnknownTask, WrongState
+from runlane.event_loop.blocking import BlockingLoop
+from runlane.operators.run_operator import RunOperator
+from runlane.operators.thread_operator import GraphOperator
 from runlane.resources import ResourcePool, Resources
-from runlane.run_operator import RunOperator
 from runlane.settings import Settings, load_settings
 from runlane.store.access.tenants import is_free
 from runlane.store.orchestration.children import wake_parents
@@ -40,7 +41,6 @@ from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import in_batches
 from runlane.store.sql.database import Database
 from runlane.submit.tasks import MAX_KEY, SubmitRules, TaskRequest, task_run
-from runlane.thread_operator import GraphOperator
 from runlane.triggers.sending import EventSender
 
 if TYPE_CHECKING:

@@ -61,6 +61,40 @@ def test_the_key_is_the_first_line_for_people(environment: dict[str, str]) -> No
     assert re.fullmatch(r"sk-rl-[0-9a-f]{64}", done.stdout.splitlines()[0])
 
 
+def test_a_key_that_was_made_elsewhere_is_stored_once(environment: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "admin-key"
+    secret = "sk-rl-" + "5a" * 32
+    file.write_text(f"{secret}\n")
+    store = ["keys", "create", "admin", "--role", "platform_admin", "--key-file", str(file)]
+    made = json_of(environment, *store)
+    assert (made["key"], made["prefix"], made["role"]) == (None, secret[:12], "platform_admin")
+    again = run(environment, *store)
+    assert again.returncode == 0, again.stderr
+    assert made["id"] in again.stdout
+    assert secret not in again.stdout
+    assert len(json_of(environment, "keys", "list")) == 1
+    # It stays revoked, whatever repeats the command.
+    json_of(environment, "keys", "revoke", made["id"])
+    assert "revoked" in run(environment, *store).stdout
+
+
+def test_what_is_not_a_key_is_not_stored(environment: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "admin-key"
+    store = ["keys", "create", "admin", "--role", "viewer", "--key-file", str(file)]
+    missing = run(environment, *store)
+    assert missing.returncode == 1
+    assert "cannot be read" in missing.stderr
+    file.write_text("secret of another kind")
+    wrong = run(environment, *store)
+    assert wrong.returncode == 1
+    assert "is not an API key" in wrong.stderr
+    assert "another kind" not in wrong.stderr
+    file.write_text("sk-rl-" + "0" * 64)
+    elsewhere = run(environment, *store, "--url", "http://127.0.0.1:1")
+    assert elsewhere.returncode == 1
+    assert "A server creates its keys itself" in elsewhere.stderr
+
+
 def test_tenants_roles_and_the_audit_log(environment: dict[str, str]) -> None:
     made = json_of(environment, "tenants", "create", "acme", "--max-queued", "5", "--rate", "2.5")
     assert (made["max_queued"], made["rate_per_second"]) == (5, 2.5)

@@ -346,6 +346,7 @@ def test_operating_commands(folder: Path, database: Mapping[str, str], runs: Map
         ("limits", "reset", EVIL),
         ("usage", "--group", "agent"),
         ("secrets", "list"),
+        ("secrets", "used-by", EVIL),
         ("secrets", "rotate"),
         ("secrets", "delete", EVIL),
         ("doctor",),

@@ -67,6 +67,19 @@ def test_a_secrets_life(shell: Shell) -> None:
     assert actions == ["secret.delete", "secret.delete", "secret.set", "secret.set", "secret.set"]
 
 
+def test_the_definitions_that_refer_to_a_secret_are_listed(shell: Shell) -> None:
+    shell.environment.setdefault("RUNLANE_DATABASE_URL", f"sqlite:///{shell.folder / 'own.db'}")
+    shell.run("db", "upgrade")
+    assert shell.run("secrets", "used-by", "HUB", "--json").json == []
+    folder = shell.folder / "definitions" / "mcp_servers"
+    folder.mkdir(parents=True)
+    server = {"name": "hub", "server_type": "remote", "url": "https://example.com/mcp", "token": "{secret.HUB}"}
+    (folder / "hub.json").write_text(json.dumps(server))
+    shell.run("sync")
+    assert shell.run("secrets", "used-by", "HUB", "--json").json == [{"kind": "mcp_server", "id": "hub", "name": ""}]
+    assert "is not a valid secret name" in shell.refused("secrets", "used-by", "9X", code="invalid_request")
+
+
 def test_refusals_give_the_reason_and_not_the_value(shell: Shell) -> None:
     shell.environment.setdefault("RUNLANE_DATABASE_URL", f"sqlite:///{shell.folder / 'own.db'}")
     assert "runlane secrets new-key" in give(shell, "set", "TOKEN", value=CANARY, expect=1)

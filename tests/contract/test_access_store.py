@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runlane.access.authentication import Authenticator
-from runlane.domain.access import BUILT_IN_ROLES, Permission
+from runlane.domain.access import BUILT_IN_ROLES, Permission, given_key
 from runlane.domain.tenant import TenantLimits
 from runlane.errors import Conflict, InvalidRequest, NotFound, Unauthorized, Unavailable
 from runlane.settings import Settings
@@ -132,6 +132,21 @@ async def test_a_key_opens_its_tenant_with_its_role(store: Store) -> None:
     assert who.permissions == BUILT_IN_ROLES["developer"]
     assert (key.prefix, key.created_by, key.expires_at_us) == (raw[:12], ACTOR, None)
     assert await find_key(store.database, key.id) == key
+
+
+async def test_a_given_key_is_stored_once_by_several_callers(store: Store) -> None:
+    given = given_key("sk-rl-" + "5a" * 32)
+
+    async def create() -> tuple[str, str]:
+        key, raw = await create_key(store.database, "admin", "platform_admin", actor=ACTOR, given=given)
+        return key.id, raw
+
+    created = set(await asyncio.gather(*(create() for _ in range(5))))
+    assert len(created) == 1
+    found = await find_principal(store.database, given.raw)
+    assert found is not None
+    assert created == {(found.principal.key_id, given.raw)}
+    assert [entry.action for entry in await list_audit(store.database)] == ["key.create"]
 
 
 async def test_invalid_keys_are_refused(store: Store) -> None:

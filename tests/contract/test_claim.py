@@ -262,7 +262,7 @@ async def test_a_worker_that_is_not_online_claims_nothing(store: Store, state: s
         case "expired":
             await store.sql("update workers set lease_until = 1")
         case "draining":
-            await begin_draining(store.database, worker)
+            await begin_draining(store.database, worker, 30.0)
         case "unknown":
             worker = "wrk_unknown"
         case _:

@@ -225,6 +225,25 @@ async def test_runs_that_are_alike_take_the_last_slots_and_no_more(
     await limited.check()
 
 
+async def test_each_key_of_runs_that_are_alike_has_its_own_room(
+    limited: LimitedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The least room of the batch is that of `a`, which has one more run in it than `b`."""
+    await limited.add(limit("b", 3))
+    await limited.add(limit("b", 3))
+    names = _count_statements(limited, monkeypatch)
+    wanted = [new_run(limits=(limit(key, 3),)) for key in ("a", "b", "a")]
+    assert await _statuses(limited, wanted) == [Status.QUEUED] * 3
+    if limited.store.database.dialect == "postgresql":
+        assert names == Counter(["accept_alike_limited"])
+    assert await limited.slots() == {"a": 2, "b": 3}
+    wanted = [new_run(limits=(limit(key, 3),)) for key in ("c", "b", "c")]
+    assert await _statuses(limited, wanted) == [Status.QUEUED, Status.BLOCKED, Status.QUEUED]
+    wanted = [new_run(limits=(limit(key, 3),)) for key in ("d", "a", "a")]
+    assert await _statuses(limited, wanted) == [Status.QUEUED, Status.QUEUED, Status.BLOCKED]
+    await limited.check()
+
+
 async def test_runs_that_are_alike_and_not_ready_take_no_slot(limited: LimitedStore) -> None:
     for fields, status in (({"delay_us": 600_000_000}, Status.SCHEDULED), ({"hold": True}, Status.AWAITING_APPROVAL)):
         wanted = [new_run(limits=(limit("a", 1),), **fields) for _ in range(2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Generator
 from functools import partial
 from itertools import count
@@ -19,6 +20,7 @@ from runlane.store.orchestration.children import _MARKED, _PARENTS_OF, _TAKE_END
 from runlane.store.queue import claim_survey
 from runlane.store.queue.claim import CLAIM, CLAIM_LIMITED, CLAIM_QUARANTINED
 from runlane.store.queue.lanes import declare_lanes
+from runlane.store.queue.operation_gauges import _OLDEST_ENDED
 from runlane.store.queue.overview import _OF_TENANT
 from runlane.store.queue.reaping import TAKE_BACK
 from runlane.store.queue.record import RECORD
@@ -28,10 +30,12 @@ from runlane.store.queue.run_lists import FLOORS, SEARCHES
 from runlane.store.queue.run_ranges import RunIndex
 from runlane.store.queue.runs import _READ
 from runlane.store.queue.timers import _QUEUE_PAUSED, _QUEUE_SCHEDULED
+from runlane.store.schedules.rows import LATEST_FIRINGS
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Session, open_database
 from runlane.store.sql.statement import Statement
 from runlane.store.webhooks.claims import _ENDPOINTS, _IN_FLIGHT, _TAKE
+from runlane.store.webhooks.endpoints import _LIST as _LIST_ENDPOINTS
 from runlane.store.webhooks.outbox import _SUBSCRIPTIONS
 from runlane.store.webhooks.results import RECORD_TRIES
 from runlane.testing import ExternalPostgres, PostgresServer
@@ -245,7 +249,7 @@ async def test_every_list_goes_by_its_indexes(varied: Store, analyzed: bool) -> 
         "statuses": statuses, "waiting_statuses": statuses, "ended_statuses": statuses, "with_running": True,
         "tag": "tag1", "other_tags": ["tag2"], "other_count": 1, "below": "zzzz", "floor": "", "limit": 50,
         "skipped": 100, "most": 100, "worker_id": "wrk_1", "error_code": "timeout", "roots_only": True,
-        "min_duration_us": 1, "max_duration_us": 2, "min_cost_usd": 0.1, "max_cost_usd": 0.2,
+        "definition": "v1", "min_duration_us": 1, "max_duration_us": 2, "min_cost_usd": 0.1, "max_cost_usd": 0.2,
     }  # fmt: skip
     for index, names in LISTS.items():
         statements = [SEARCHES["postgresql"][index]]
@@ -310,3 +314,26 @@ async def test_deliveries_are_claimed_and_recorded_by_index(full: Store) -> None
     check(await plan_of(full, RECORD_TRIES, tries), "webhook_deliveries_pkey")
     plan = await plan_of(full, RECORD, [("run_1", 1, None, 0, None, 1, None, None, None, None, None, None)])
     check(plan, "webhook_endpoints_tenant")
+    # The list of endpoints reads the latest deliveries of each, however many there are.
+    plan = await plan_of(full, _LIST_ENDPOINTS, tenant=None, after=None, limit=100)
+    assert "Index Scan Backward using webhook_deliveries_endpoint " in plan, plan
+    assert "Seq Scan on webhook_deliveries" not in plan, plan
+
+
+async def test_the_latest_firings_are_read_by_index(full: Store) -> None:
+    """However many firings the schedules have had."""
+    await full.sql(
+        "insert into schedule_firings (schedule_uid, slot, due_at, decided_at, kind, outcome, run_id) "
+        "select 'uid' || (n % 2), n, n, n, 'tick', 'started', 'run_' || n from generate_series(1, 20000) as n"
+    )
+    for analyzed in (False, True):
+        if analyzed:
+            await full.sql("analyze schedule_firings")
+        plan = await plan_of(full, LATEST_FIRINGS, [("uid0",), ("uid1",)], skipped=9)
+        check(plan, "schedule_firings_pkey")
+        check(plan, "runs_pkey")
+        assert re.search(r"Index Cond: \(.*slot >= ", plan), plan
+
+
+async def test_the_oldest_ended_run_is_found_by_index(full: Store) -> None:
+    check(await plan_of(full, _OLDEST_ENDED), "runs_ended")

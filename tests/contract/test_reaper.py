@@ -192,7 +192,10 @@ async def test_a_draining_worker_keeps_its_runs_while_its_lease_holds(store: Sto
     run_id = await store.add()
     worker = await store.worker()
     await store.claim_one(worker)
-    await begin_draining(store.database, worker)
+    await begin_draining(store.database, worker, 30.0)
+    (draining,) = await list_workers(store.database)
+    assert draining.drain_until_us is not None
+    assert 0 < draining.drain_until_us - draining.heartbeat_at_us < 40_000_000
     assert await renew(store.database, worker, 600, 1) == []
     await reaper_of(store).run_once()
     assert await store.status(run_id) is Status.RUNNING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -427,6 +428,20 @@ async def test_a_dry_run_of_a_backfill_is_what_then_happens(schedules: ScheduleS
     assert [firing.outcome.value for firing in again.firings] == ["started"] + ["buffered"] * 4
 
 
+async def test_a_repeated_backfill_starts_nothing_again(schedules: ScheduleStore) -> None:
+    await schedules.create(catch_up="none", overlap="allow")
+    await schedules.tick(3 * HOUR + 5 * MINUTE)
+    (missed,) = await schedules.firings()
+    span = (missed.slot_us, missed.slot_us + HOUR)
+    first = await schedules.verbs.backfill("default", "s", *span, actor="ann", overlap="allow")
+    runs = await schedules.runs()
+    assert len(runs) == 2
+    # The runs of the slots are open, so that their slots would be skipped if they were decided again.
+    again = await schedules.verbs.backfill("default", "s", *span, actor="ann", overlap="skip")
+    assert await schedules.runs() == runs
+    assert facts(again.firings) == facts(first.firings)
+
+
 async def test_a_backfill_in_the_middle_of_missed_slots_reduces_their_count(schedules: ScheduleStore) -> None:
     await schedules.create(catch_up="none", overlap="allow")
     await schedules.tick(8 * HOUR + 5 * MINUTE)
@@ -581,6 +596,31 @@ async def test_retention_keeps_the_newest_firing(schedules: ScheduleStore) -> No
     assert deleted == 2
     (left,) = await schedules.firings()
     assert left.slot_us == (await schedules.find()).last_slot_us
+
+
+async def test_the_latest_firings_of_several_schedules_are_read_with_the_status_of_their_runs(
+    schedules: ScheduleStore,
+) -> None:
+    await schedules.create(overlap="allow", max_open=5)
+    await schedules.create("other", overlap="allow", max_open=2)
+    await schedules.create("paused")
+    await schedules.verbs.pause("default", "paused", "not now", actor="test")
+    for _ in range(3):
+        await schedules.tick(HOUR + SECOND)
+    await finish_one(schedules.store)
+    await finish_one(schedules.store, dead("boom"))
+    listed = await schedules.verbs.list("default", firings=2)
+    by_id = {schedule.id: schedule.latest_firings for schedule in listed}
+    for name in ("s", "other"):
+        whole = await schedules.verbs.firings("default", name)
+        assert len(whole) == 3
+        assert by_id[name] == tuple(whole[:2])
+    firings = [*await schedules.firings("s"), *await schedules.firings("other")]
+    statuses = Counter(firing.run_status for firing in firings)
+    # A refused one names the open run, and does not have its status.
+    assert statuses == {Status.COMPLETED: 1, Status.FAILED: 1, Status.QUEUED: 3, None: 1}
+    assert by_id["paused"] == ()
+    assert all(schedule.latest_firings == () for schedule in await schedules.verbs.list("default"))
 
 
 async def test_a_spread_moves_the_start_and_not_the_slot(schedules: ScheduleStore) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from runlane.domain.run import Run, Status
+from runlane.domain.text import dump_json
 from runlane.store.access.tenants import create_tenant
 from runlane.store.failures.bulk_items import preview_items
 from runlane.store.queue.run_changes import cancel_run
@@ -157,6 +158,12 @@ async def test_filters_without_an_index_are_checked_run_by_run(store: Store) -> 
     await store.sql(
         "insert into run_children (key, run_id, path, begun_at) values ('c', :id, 'call', 0)", id=everything[0].id
     )
+    pinned = everything[1]
+    for run, plan in (
+        (pinned, {"pins": {pinned.target: "v1", "other": "v2"}}),
+        (everything[2], {"pins": {"other": "v1"}}),
+    ):
+        await store.sql("update run_inputs set plan = :plan where run_id = :id", plan=dump_json(plan), id=run.id)
 
     async def found(**wanted: Any) -> set[str]:
         chosen = RunFilter(**wanted)
@@ -171,6 +178,9 @@ async def test_filters_without_an_index_are_checked_run_by_run(store: Store) -> 
     assert failed.id in await found(error_code=code)
     assert await found(error_code=code) <= {run.id for run in everything if run.error is not None}
     assert await found(error_code="no_such_code") == set()
+    assert await found(definition="v1") == {pinned.id}
+    assert await found(definition="v2") == set()
+    assert await found(definition="v1", target=pinned.target) == {pinned.id}
     assert await found(min_duration_us=80_000_000, statuses=(Status.COMPLETED, Status.FAILED)) == {slow}
     assert slow not in await found(max_duration_us=80_000_000)
     assert await found(min_cost_usd=0.75) == {paid}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from runlane import App, Context
+from runlane.domain.options import RunOptions
 from runlane.domain.run import Accepted, Status
 from runlane.domain.tenant import TenantLimits
 from runlane.errors import (
@@ -25,6 +26,7 @@ from runlane.settings import Settings
 from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, set_tenant
 from runlane.store.queue.run_changes import cancel_run
 from runlane.store.queue.search import RunFilter, search_runs
+from runlane.submit.tasks import TaskRequest
 from tests.harness import Store, new_run
 
 POSTS = 50
@@ -146,8 +148,17 @@ async def test_the_limit_of_one_tenant_does_not_apply_to_another(store: Store, a
     ]
 
 
-async def test_the_default_tenant_can_have_limits_too(store: Store, apps: Sequence[App]) -> None:
+# Runs that are alike, runs that are not, and runs that have more than an input are stored by statements of their own.
+@pytest.mark.parametrize(
+    "options",
+    [RunOptions(), RunOptions(priority=1), RunOptions(tags=("a",))],
+    ids=["alike", "different", "tagged"],
+)
+async def test_the_default_tenant_can_have_limits_too(store: Store, apps: Sequence[App], options: RunOptions) -> None:
     await set_tenant(store.database, "default", TenantChange(max_queued=1), actor=ACTOR)
+    with pytest.raises(QueueLimited):
+        await apps[0].enqueue_requests([TaskRequest("job", {}, RunOptions()), TaskRequest("job", {}, options)])
+    assert await store.count("runs") == 0
     await apps[0].enqueue("job")
     with pytest.raises(QueueLimited):
         await apps[0].enqueue("job")

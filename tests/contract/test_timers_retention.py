@@ -17,6 +17,7 @@ from runlane.store.access.audit import list_audit
 from runlane.store.access.tenants import create_tenant
 from runlane.store.failures.handling import discard
 from runlane.store.failures.letters import read_letter
+from runlane.store.queue.operation_gauges import oldest_ended_seconds
 from runlane.store.queue.revival import retry_run
 from runlane.store.queue.run_changes import cancel_run
 from tests.harness import Store, dead, entry_of, failed_once, new_run, settings_for
@@ -85,6 +86,18 @@ async def test_an_old_run_goes_with_everything_that_belongs_to_it(store: Store) 
     assert await store.count("idempotency_keys") == 0
     assert await store.status(kept) is Status.QUEUED
     assert not (await store.add_all(new_run(idempotency_key="k", fingerprint="other")))[0].replayed
+
+
+async def test_the_oldest_ended_run_is_one_that_may_be_deleted(store: Store) -> None:
+    assert await oldest_ended_seconds(store.database) is None
+    run_id, holder = await store.add(), await store.add(ordering_key="k", on_dead="block")
+    for finish in (None, dead()):
+        await store.finish(await store.claim_one(), finish)
+    await age(store, run_id, 2)
+    await age(store, holder, 3)
+    oldest = await oldest_ended_seconds(store.database)
+    assert oldest is not None
+    assert oldest // 86_400 == 2
 
 
 async def test_a_handled_dead_letter_outlives_its_run(store: Store) -> None:

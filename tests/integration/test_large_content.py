@@ -21,7 +21,7 @@ from fastapi import APIRouter, FastAPI
 
 from runlane.api.body import LargeBodyRoute
 from runlane.definitions.schema.definition import Tool
-from runlane.offload import LARGE_BYTES, offload_if
+from runlane.event_loop.offload import LARGE_BYTES, offload_if
 from runlane.outbound import Outbound
 from runlane.redaction import Redactor
 from runlane.sandbox import source

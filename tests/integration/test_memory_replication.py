@@ -15,6 +15,7 @@ import pytest
 
 from runlane.domain.memory import CommitState, MemoryOpKind, NewEntry
 from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound, Unavailable
+from runlane.memory import replication_pace
 from runlane.memory.opening import OpenMemory
 from runlane.store.memory.local_log import waiting_ops
 from runlane.store.memory.salvage import set_aside
@@ -341,3 +342,21 @@ async def test_a_file_that_is_set_aside_reports_every_operation_that_was_not_rep
         (3, "add_entry", entry.id),
         (4, "put_fragment", "context"),
     ]
+
+
+async def test_a_wait_for_a_commit_ends_the_pause_of_replication(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replication that lets other callers go first for an hour: await_commit and a stop replicate at once."""
+    for name in ("GATHER_SECONDS", "PAUSE_SECONDS"):
+        monkeypatch.setattr(replication_pace, name, 3600.0)
+    async with memory_node(postgres_url, tmp_path / "memory.db") as node:
+        memory_id = await new_memory(node.service)
+        await add(node.service, memory_id, "one")
+        assert (await node.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        await add(node.service, memory_id, "two")
+        assert (await node.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        assert await texts_of(node.service, memory_id, consistency="committed") == ["one", "two"]
+        await add(node.service, memory_id, "three")
+    async with direct_memory(postgres_url) as other:
+        assert await texts_of(other.service, memory_id) == ["one", "two", "three"]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Collection, Generator
+from typing import Any, cast
 
 import pytest
+import redis as blocking_redis
 import redis.asyncio as redis
 
 from runlane.bus import ReceiveDue
 from runlane.bus import redis as redis_bus
 from runlane.bus.redis import RedisBus
+from runlane.bus.redis_client import OneServer
 from runlane.domain.events import Delta, Notice, StoredEvent
 from runlane.domain.maintenance import MaintenanceService
 from runlane.testing import RedisServer
@@ -170,3 +173,56 @@ async def test_work_that_one_process_reports_wakes_the_services_of_others(server
     assert there[2:] == [MaintenanceService.TRIGGERS, MaintenanceService.BULK]
     await sender.stop()
     await other.stop()
+
+
+async def test_a_message_is_sent_before_a_later_task_takes_its_first_step(server: RedisServer) -> None:
+    """A worker publishes a claim and starts the run, whose first step may take long."""
+    bus = RedisBus(server.url, "test")
+    await bus.start()
+    other: Any = cast("Any", blocking_redis.Redis).from_url(server.url).pubsub(ignore_subscribe_messages=True)
+    other.subscribe("test:run:run_one")
+    try:
+        await eventually(lambda: bus.connected, "the connection")
+        bus.publish([Notice("run_one", 1)])
+        await eventually(lambda: isinstance(bus._client, OneServer) and bus._client._sender is not None, "a message")
+        messages = (other.get_message(timeout=5) for _ in range(10))
+        assert next(message for message in messages if message is not None)
+
+        async def step() -> object:
+            # It blocks the event loop, so nothing is written meanwhile.
+            return other.get_message(timeout=5)
+
+        bus.publish([Notice("run_one", 2)])
+        assert await asyncio.create_task(step()) is not None
+    finally:
+        other.close()
+        await bus.stop()
+
+
+async def test_a_message_is_sent_although_the_server_has_closed_the_connection(server: RedisServer) -> None:
+    bus, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
+    operator = redis.Redis.from_url(server.url)
+    received: list[Notice | Delta] = []
+    await bus.start()
+    await other.start()
+    try:
+        await eventually(lambda: bus.connected and other.connected, "the connections")
+        other.follow("run_one", received.append)
+        await eventually(lambda: Notice("run_one", -1) in received, "the subscription")
+        bus.publish([Notice("run_one", 1)])
+        await eventually(lambda: Notice("run_one", 1) in received, "the first message")
+        client = bus._client
+        assert isinstance(client, OneServer)
+        await eventually(lambda: client._sender is not None, "the connection is kept")
+        kept = client._sender
+
+        await operator.execute_command("CLIENT", "KILL", "TYPE", "normal")
+        await eventually(kept._reader.at_eof, "the end of the connection")
+        bus.publish([Notice("run_one", 2)])
+
+        await eventually(lambda: Notice("run_one", 2) in received, "the second message")
+        assert bus.dropped == 0
+    finally:
+        await bus.stop()
+        await other.stop()
+        await operator.aclose()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
@@ -12,7 +13,8 @@ from runlane.api.tail import Tail
 from runlane.bus.memory import MemoryBus
 from runlane.domain.events import Notice
 from runlane.errors import InvalidRequest, RunNotFound
-from runlane.store.queue.events import read_page
+from runlane.store.queue.events import RunPosition, read_page, read_positions
+from runlane.store.sql.database import Database
 from tests.harness import Store, entry_of
 
 _ID = re.compile(rb"^id: ([0-9]+)$", re.MULTILINE)
@@ -91,3 +93,115 @@ async def test_a_reader_that_is_ahead_of_its_feed_gets_nothing_twice(store: Stor
         bus.publish([Notice(run_id, line.seq, (line,))])
     assert [int(number) for number in _ID.findall(await reader.next(10))] == [4]
     reader.close()
+
+
+class PositionReads:
+    """Records the runs of each read of positions. With `held`, a read returns what it has read after it is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reads: list[list[str]] = []
+        self.began = asyncio.Event()
+        self.held: asyncio.Event | None = None
+        monkeypatch.setattr(tail_module, "read_positions", self._read)
+        # No poll, so that only notices cause reads.
+        monkeypatch.setattr(tail_module, "POLL_SECONDS", 3600)
+
+    async def _read(self, database: Database, run_ids: Sequence[str]) -> list[RunPosition]:
+        self.reads.append(sorted(run_ids))
+        found = await read_positions(database, run_ids)
+        self.began.set()
+        if self.held is not None:
+            await self.held.wait()
+        return found
+
+
+async def test_a_gap_makes_only_its_own_feed_read_the_database(
+    store: Store, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions = PositionReads(monkeypatch)
+    tail = Tail(store.database, bus)
+    await tail.start()
+    one, two = await store.add(), await store.add()
+    readers = {run_id: await tail.follow(run_id, 0) for run_id in (one, two)}
+    for reader in readers.values():
+        await reader.next(10)
+    claimed = await store.claim_one()
+    positions.reads.clear()
+
+    bus.publish([Notice(claimed.run_id, 2)])
+
+    assert b'"type":"worker_picked_up"' in await readers[claimed.run_id].next(10)
+    assert positions.reads == [[claimed.run_id]]
+    await tail.stop()
+
+
+async def test_notices_of_one_run_do_not_keep_the_others_from_being_read(store: Store, tail: Tail) -> None:
+    quiet, busy = await store.add(), await store.add()
+    reader = await tail.follow(quiet, 0)
+    await reader.next(10)
+    (await tail.follow(busy, 0)).expect_repeats()
+    claimed = [await store.claim_one(), await store.claim_one()]
+    assert quiet in {one.run_id for one in claimed}
+
+    async def publish() -> None:
+        while True:
+            tail._bus.publish([Notice(busy, 1_000)])
+            await asyncio.sleep(0)
+
+    # The process that claimed the run died before it published the claim.
+    publishing = asyncio.create_task(publish())
+    assert b'"type":"worker_picked_up"' in await reader.next(60)
+    publishing.cancel()
+
+
+async def test_a_notice_during_the_first_read_of_a_feed_makes_it_read_again(
+    store: Store, bus: MemoryBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions = PositionReads(monkeypatch)
+    positions.held = asyncio.Event()
+    # The test does what the loop would do.
+    tail = Tail(store.database, bus)
+    run_id = await store.add()
+    following = asyncio.create_task(tail.follow(run_id, 1))
+    await positions.began.wait()
+    await store.claim_one()
+    bus.publish([Notice(run_id, 2)])
+    tail._changed.clear()
+    tail._stale.clear()
+    await tail._repair([run_id])
+    assert positions.reads == [[run_id]], "the feed waits for the first read of its reader"
+
+    positions.held.set()
+    reader = await following
+
+    assert tail._changed.is_set()
+    await tail._repair(tail._stale)
+    assert tail._feeds[run_id].seq == 2
+    reader.close()
+
+
+class ConfirmingBus(MemoryBus):
+    """Confirms followers, when the test does it."""
+
+    confirms_followers = True
+
+
+async def test_a_reader_of_a_new_run_reads_once_its_subscription_has_begun(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions = PositionReads(monkeypatch)
+    bus = ConfirmingBus()
+    tail = Tail(store.database, bus)
+    await tail.start()
+    run_id = await store.add()
+    # Its notice is sent before the subscription begins.
+    await store.claim_one()
+    reader = tail.follow_new(run_id)
+    assert await reader.next(0) == b""
+    assert positions.reads == []
+
+    bus.deliver(Notice(run_id, -1))
+
+    assert b'"type":"worker_picked_up"' in await reader.next(10)
+    assert positions.reads == [[run_id]]
+    await tail.stop()

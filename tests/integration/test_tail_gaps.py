@@ -31,11 +31,11 @@ class Scene:
         self.run_id = claimed.run_id
 
     async def log(self) -> None:
-        """Store an event without telling anyone."""
+        """Store an event without a notice."""
         await self.store.record(entry_of(self.claimed, events=[("log", "{}")]))
 
     async def end(self) -> None:
-        """Store the end of the run without telling anyone."""
+        """Store the end of the run without a notice."""
         await self.store.finish(self.claimed)
 
     async def publish(self, after: int) -> None:
@@ -113,3 +113,12 @@ async def test_a_run_that_ends_between_a_page_and_its_position_is_read_to_the_en
     assert await numbers(follower, last + 1) == [1, 2, last]
     assert follower.complete
     assert (await scene.store.event_types(scene.run_id))[-1] == "done"
+
+
+async def test_a_run_that_ends_after_an_empty_page_is_read_to_the_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = await scene.tail.follow(scene.run_id, 2)
+    scene.between_page_and_join(monkeypatch, scene.end)
+    assert await numbers(follower, 4) == [3]
+    assert follower.complete

@@ -19,8 +19,6 @@ from tests.mutants.catalog import Mutant
 _PASSED, _FAILED = 0, 1
 # The plugins that the suite needs. Those that only some tests need take seconds to load.
 _PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout")
-# A bug that makes a test hang is caught, too.
-_TEST_SECONDS = 30
 
 
 class Verdict(StrEnum):
@@ -45,16 +43,19 @@ class Tree:
         (root / "tmp").mkdir()
 
     def judge(self, mutant: Mutant, limit_seconds: float) -> tuple[Verdict, str]:
-        """Run the tests of a bug while it is planted; the verdict, and what pytest printed."""
+        """Run the tests of a bug while it is planted; the verdict, and what pytest printed.
+
+        A test that hangs fails after half of the limit, so that a bug that makes it hang is caught.
+        """
         path = self.root / mutant.file
         source = path.read_text()
         path.write_text(mutant.plant(source))
         try:
-            return self.run(mutant.tests, limit_seconds)
+            return self.run(mutant.tests, limit_seconds, test_seconds=limit_seconds / 2)
         finally:
             path.write_text(source)
 
-    def run(self, tests: Sequence[str], limit_seconds: float) -> tuple[Verdict, str]:
+    def run(self, tests: Sequence[str], limit_seconds: float, *, test_seconds: float) -> tuple[Verdict, str]:
         """Run these tests. Any exit but "passed" and "failed", such as an import error, is not a verdict."""
         plugins = [option for name in (*_PLUGINS, "no:cacheprovider") for option in ("-p", name)]
         command = [
@@ -64,7 +65,7 @@ class Tree:
             "-x",
             "-q",
             "--no-header",
-            f"--timeout={_TEST_SECONDS}",
+            f"--timeout={test_seconds:g}",
             *plugins,
             *tests,
         ]

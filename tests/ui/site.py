@@ -106,9 +106,9 @@ def keyed_site(folder: Path, *, port: int | None = None, **settings: str) -> Gen
         yield Site(server, folder, variables, key)
 
 
-def create_key(folder: Path, variables: Mapping[str, str], name: str, role: str) -> str:
+def create_key(folder: Path, variables: Mapping[str, str], name: str, role: str, tenant: str = "default") -> str:
     """Create a key with a command and return it."""
-    made = command(folder, "keys", "create", name, "--role", role, "--json", **variables)
+    made = command(folder, "keys", "create", name, "--role", role, "--tenant", tenant, "--json", **variables)
     assert made.returncode == 0, made.stderr
     return json.loads(made.stdout)["key"]
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import OpenContext, PageProblems
-from tests.ui.site import Site, create_key, keyed_site
+from tests.ui.site import Site, command, create_key, keyed_site
 
 SECRET = "correct-horse-battery"
 
@@ -106,6 +106,8 @@ def test_the_audit_log_shows_who_changed_a_lane(boss: Page, site: Site) -> None:
     boss.get_by_role("link", name="Who changed it").click()
     entries = boss.get_by_role("list", name="Audit entries").get_by_role("listitem")
     expect(entries.first).to_contain_text("boss")
+    # What was changed is on the line itself.
+    expect(entries.first).to_contain_text("enabled: yes → no")
     entries.first.get_by_role("button").click()
     expect(boss.get_by_role("group", name="Change", exact=True)).to_contain_text("enabled")
 
@@ -142,7 +144,9 @@ def test_the_checks_of_the_doctor_are_shown(boss: Page, site: Site) -> None:
     boss.goto(f"{site.ui}/system")
     checks = boss.get_by_role("list", name="Checks")
     expect(checks).to_contain_text("database")
-    expect(checks.get_by_role("listitem").first).to_be_visible()
+    expect(checks).to_contain_text("ended runs are kept for 30 days; the deletion is not late")
+    checks.get_by_role("link", name="workers").click()
+    expect(boss.get_by_role("grid", name="Workers")).to_be_visible()
 
 
 def test_an_operator_answers_but_does_not_manage(open_context: OpenContext, site: Site, problems: PageProblems) -> None:
@@ -156,3 +160,22 @@ def test_an_operator_answers_but_does_not_manage(open_context: OpenContext, site
     page.goto(f"{site.ui}/definitions")
     expect(page.get_by_text("No orchestrations exist yet")).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("New orchestration"))).to_be_hidden()
+    # The requests of an operator of another tenant would be refused: see below.
+    page.goto(f"{site.ui}/lanes/default")
+    expect(page.get_by_role("button", name="Hold")).to_be_visible()
+
+
+def test_an_operator_of_another_tenant_is_offered_no_change_of_a_lane(
+    open_context: OpenContext, site: Site, problems: PageProblems
+) -> None:
+    problems.expected.append("401")
+    made = command(site.folder, "tenants", "create", "shop", **site.variables)
+    assert made.returncode == 0, made.stderr
+    key = create_key(site.folder, site.variables, "operator-of-shop", "operator", "shop")
+    page = open_context().new_page()
+    problems.watch(page, site.url)
+    sign_in(page, site, key)
+    page.goto(f"{site.ui}/lanes/default")
+    expect(page.get_by_role("heading", name="Assigned kinds")).to_be_visible()
+    for name in ("Hold", "Settings", "Disable"):
+        expect(page.get_by_role("button", name=name)).to_be_hidden()

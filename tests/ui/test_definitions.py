@@ -51,6 +51,25 @@ def test_versions_are_compared(page: Page, site: Site) -> None:
     expect(page).to_have_url(re.compile("tab=versions"))
 
 
+def test_a_version_leads_to_its_runs(page: Page, site: Site) -> None:
+    store(site, GREETING)
+    older = site.orchestrate("greeting", "one")
+    store(site, {**GREETING, "name": "Later greeting"})
+    newer = site.orchestrate("greeting", "two")
+    for run_id in (older, newer):
+        site.wait_for(run_id, "completed")
+    version = site.get_run(older)["definition"]
+    assert version != site.get_run(newer)["definition"]
+    page.goto(f"{site.ui}/definitions/orchestrations/greeting?tab=versions")
+    entry = page.get_by_role("list", name="Versions").get_by_role("listitem").filter(has_text=version[:8])
+    entry.get_by_role("link", name="Runs of this version").click()
+    expect(page.locator(f'[data-row-id="{older}"]')).to_be_visible()
+    expect(page.locator(f'[data-row-id="{newer}"]')).to_have_count(0)
+    # The same for a program.
+    for run in site.call("GET", f"/runs?target=orchestration:greeting&definition={version}")["runs"]:
+        assert site.get_run(run["run_id"])["definition"] == version
+
+
 def test_what_uses_a_definition_is_listed(page: Page, site: Site) -> None:
     page.goto(f"{site.ui}/definitions/orchestrations/inner?tab=uses")
     expect(page.get_by_role("list", name="Used by").get_by_role("link", name="report")).to_be_visible()

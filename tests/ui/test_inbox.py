@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -125,6 +127,25 @@ def test_alike_questions_get_one_answer_and_others_do_not(page: Page, site: Site
     for run_id in alike:
         site.wait_for(run_id, "completed")
     expect(open_questions(page)).to_have_count(1)
+
+
+def test_questions_are_narrowed_down_to_those_that_have_been_open_for_long(page: Page, site: Site) -> None:
+    close_questions(site)
+    old, _ = ask(site, 2)
+    with closing(sqlite3.connect(site.folder / "runlane.db", timeout=30)) as database:
+        database.execute("update run_waits set opened_at = opened_at - 7200000000 where run_id = ?", (old,))
+        database.commit()
+    page.goto(f"{site.ui}/inbox")
+    expect(open_questions(page)).to_have_count(2)
+    page.get_by_text("More filters").click()
+    page.get_by_role("combobox", name="Age").select_option("1h")
+    expect(page).to_have_url(re.compile("age=1h"))
+    expect(open_questions(page)).to_have_count(1)
+    expect(open_questions(page)).to_contain_text(old[-8:])
+    page.get_by_role("combobox", name="Age").select_option("24h")
+    expect(page.get_by_text("No question matches")).to_be_visible()
+    page.get_by_role("button", name="Clear the filters").click()
+    expect(open_questions(page)).to_have_count(2)
 
 
 def test_a_filter_keeps_its_place_in_the_url(page: Page, site: Site) -> None:

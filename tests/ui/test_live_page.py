@@ -64,7 +64,7 @@ class WorkerFleet:
         self._variables = variables
         self.processes: list[Any] = []
 
-    def start(self) -> None:
+    def start(self, **settings: str) -> None:
         import subprocess
         import sys
 
@@ -75,7 +75,7 @@ class WorkerFleet:
             forking.Popen(
                 [sys.executable, "-m", "runlane", "worker", "tasks:app"],
                 cwd=self._folder,
-                env=environment(**self._variables),
+                env=environment(**self._variables, **settings),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -126,6 +126,26 @@ def test_a_takeover_is_shown_without_a_lost_or_doubled_event(
     lost.get_by_role("link").click()
     losses = watcher.get_by_role("dialog").get_by_role("list", name="Lost attempts")
     expect(losses.get_by_role("link", name=run_id[-8:])).to_be_visible()
+
+
+def test_a_worker_that_stops_shows_how_long_its_runs_may_take(
+    watcher: Page, problems: PageProblems, fleet: tuple[Site, WorkerFleet]
+) -> None:
+    site, workers = fleet
+    problems.watch(watcher, site.url)
+    workers.start(RUNLANE_GRACE_SECONDS="3000")
+    run_id = site.run_task("talk", input={"lines": 100_000, "pause_seconds": 0.2})
+    worker_id = site.wait_for(run_id, "running")["worker_id"]
+    watcher.goto(f"{site.ui}/workers")
+    row = watcher.locator(f'[data-row-id="{worker_id}"]')
+    expect(row).to_contain_text("online")
+    os.kill(workers.processes[0].pid, signal.SIGTERM)
+    left = row.get_by_text(re.compile(r"\d+m( \d+s)? left"))
+    expect(left).to_be_visible()
+    expect(row).to_contain_text("draining")
+    # It counts down.
+    expect(left).not_to_have_text(left.inner_text())
+    assert site.call("GET", f"/workers/{worker_id}")["worker"]["drain_until"] is not None
 
 
 def test_tabs_share_one_stream_of_hints(open_context: OpenContext, problems: PageProblems, site: Site) -> None:

@@ -246,6 +246,26 @@ def test_a_backfill_lists_its_slots_before_it_starts_them(page: Page, site: Site
     wait_until(lambda: len(runs_of(site, "hourly")) == 3 or None, "the three runs")
 
 
+def test_the_list_of_schedules_shows_how_their_latest_runs_ended(page: Page, site: Site) -> None:
+    for name, task, given in (
+        ("good", "resize", {"picture": "p.png"}),
+        ("bad", "charge", {"order": "S-1", "amount": 1.0}),
+    ):
+        target = {"kind": "task", "name": task}
+        times = {"spec": [{"cron": "0 0 1 1 *"}], "zone": "UTC"}
+        site.call("POST", "/schedules", {"id": name, "target": target, **times, "input": given})
+        for _ in range(2):
+            run_id = site.call("POST", f"/schedules/{name}/trigger", {})["run_id"]
+            site.wait_for(run_id, "completed", "failed")
+    page.goto(f"{site.ui}/schedules")
+    for name, word in (("good", "completed"), ("bad", "failed")):
+        row = page.locator(f'[data-row-id="default/{name}"]')
+        expect(row.get_by_role("img", name=f"Latest firings, oldest first: {word}, {word}")).to_be_visible()
+    page.goto(f"{site.ui}/schedules/bad")
+    expect(page.get_by_role("img", name="Latest firings")).to_be_visible()
+    expect(page.get_by_text("failed", exact=True)).to_have_count(2)
+
+
 def test_a_failed_delivery_is_looked_at_and_replayed(page: Page, site: Site) -> None:
     with receiving() as receiver:
         page.goto(f"{site.ui}/webhooks")
@@ -274,3 +294,35 @@ def test_a_failed_delivery_is_looked_at_and_replayed(page: Page, site: Site) -> 
         wait_until(lambda: len(receiver.received) >= 2 or None, "the replay")
         page.goto(f"{site.ui}/webhooks/{endpoint}?status=delivered")
         expect(page.get_by_role("grid", name="Deliveries").locator("[data-row-id]")).to_have_count(1)
+
+
+def test_an_endpoint_shows_the_share_of_its_messages_that_were_delivered(page: Page, site: Site) -> None:
+    with receiving() as receiver:
+        created = site.call("POST", "/webhooks/endpoints", {"url": receiver.url, "types": ["run.completed"]})
+        endpoint = created["endpoint"]["id"]
+        page.goto(f"{site.ui}/webhooks")
+        row = page.locator(f'[data-row-id="{endpoint}"]')
+        expect(row).to_be_visible()
+        expect(row.get_by_role("meter")).to_have_count(0)
+        # The receiver refuses the first message for good, and takes the others.
+        receiver.status = 410
+        send_message(site)
+        wait_until(lambda: recent_of(site, endpoint) == (0, 1) or None, "the refused message")
+        receiver.status = 200
+        site.call("POST", f"/webhooks/endpoints/{endpoint}/enable", {"held": "discard"})
+        for _ in range(3):
+            send_message(site)
+        wait_until(lambda: recent_of(site, endpoint) == (3, 1) or None, "the delivered messages")
+        expect(row).to_contain_text("75%")
+        expect(row.get_by_role("meter", name="Share of the latest messages")).to_have_attribute("aria-valuenow", "3")
+        page.goto(f"{site.ui}/webhooks/{endpoint}")
+        expect(page.get_by_text("75%")).to_be_visible()
+
+
+def send_message(site: Site) -> None:
+    site.wait_for(site.run_task("resize", input={"picture": "message.png"}), "completed")
+
+
+def recent_of(site: Site, endpoint: str) -> tuple[int, int]:
+    recent = site.call("GET", f"/webhooks/endpoints/{endpoint}")["recent"]
+    return recent["delivered"], recent["failed"]

@@ -106,6 +106,14 @@ def test_a_bulk_cancel_counts_first_and_lists_what_was_refused(page: Page, site:
     assert site.get_run(ended)["status"] == "completed"
 
 
+def test_a_row_says_when_its_run_was_accepted_and_started(page: Page, site: Site, runs: dict[str, str]) -> None:
+    page.goto(f"{site.ui}/runs")
+    expect(page.get_by_role("columnheader", name="Started")).to_be_visible()
+    started = site.get_run(runs["completed"])["started_at"]
+    row = page.locator(f'[data-row-id="{runs["completed"]}"]')
+    expect(row.locator(f'time[datetime="{started}"]')).to_be_visible()
+
+
 def test_columns_are_chosen_and_kept(page: Page, site: Site, runs: dict[str, str]) -> None:
     page.goto(f"{site.ui}/runs")
     page.get_by_role("button", name="Columns").click()

@@ -8,7 +8,13 @@ import pytest
 
 from runlane.cli.doctor import unknown_settings
 from runlane.diagnosis.finding import Finding, Level
-from runlane.diagnosis.operation_findings import event_findings, hold_findings, letters_finding, quota_findings
+from runlane.diagnosis.operation_findings import (
+    event_findings,
+    hold_findings,
+    letters_finding,
+    quota_findings,
+    retention_finding,
+)
 from runlane.diagnosis.work_findings import (
     clock_finding,
     lane_findings,
@@ -155,6 +161,19 @@ def test_clock_and_dead_letters() -> None:
     assert letters_finding(1000, 3 * 86400).message == "1000 open, the oldest for 3.0 days"
     assert "may be deleted" in letters_finding(1, 151 * 86400).message
     assert "may be deleted" not in letters_finding(1, 149 * 86400).message
+
+
+def test_a_late_deletion_of_expired_runs_is_reported() -> None:
+    day = 86400.0
+    for age in (None, 3 * day, 30 * day + 1800):
+        assert retention_finding(30, age, 60).level is Level.OK, age
+    late = retention_finding(30, 31 * day, 60)
+    assert (late.level, late.message) == (
+        Level.WARNING,
+        "ended runs are kept for 30 days; the deletion is 24.0 hours late",
+    )
+    # Where runs are looked for once a day, a day is not late.
+    assert retention_finding(30, 31 * day, day).level is Level.OK
 
 
 def test_secrets_without_their_key_are_broken_and_older_keys_are_reported() -> None:

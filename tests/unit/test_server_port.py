@@ -6,7 +6,7 @@ import pytest
 
 from runlane import App
 from runlane.api.auth import RequestAccess
-from runlane.cli import server_process
+from runlane.cli import ports, server_process
 from runlane.cli.server_process import ServerOptions
 from runlane.errors import ConfigurationError
 from tests.harness import settings_for
@@ -14,14 +14,11 @@ from tests.server_process import free_port
 
 
 def test_of_two_dev_servers_each_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_process, "DEFAULT_PORT", free_port())
+    monkeypatch.setattr(ports, "DEFAULT_PORT", free_port())
     # Neither of them serves yet: that comes when database and worker are there.
-    with (
-        server_process.bind("127.0.0.1", None, dev=True) as one,
-        server_process.bind("127.0.0.1", None, dev=True) as other,
-    ):
-        assert one.getsockname()[1] == server_process.DEFAULT_PORT
-        assert other.getsockname()[1] != server_process.DEFAULT_PORT
+    with ports.bind("127.0.0.1", None, dev=True) as one, ports.bind("127.0.0.1", None, dev=True) as other:
+        assert one.getsockname()[1] == ports.DEFAULT_PORT
+        assert other.getsockname()[1] != ports.DEFAULT_PORT
 
 
 async def test_of_two_servers_on_one_port_the_second_reports_that_it_cannot_serve(
@@ -29,7 +26,7 @@ async def test_of_two_servers_on_one_port_the_second_reports_that_it_cannot_serv
 ) -> None:
     port = free_port()
     access = server_process.check_access
-    with server_process.bind("127.0.0.1", port, dev=False) as quicker:
+    with ports.bind("127.0.0.1", port, dev=False) as quicker:
 
         async def listen_first(app: App, options: ServerOptions) -> RequestAccess:
             quicker.listen()

@@ -13,7 +13,7 @@ import pytest
 
 import runlane
 from runlane import errors, testing
-from runlane.run_reader import RunReader
+from runlane.operators.run_reader import RunReader
 
 PUBLIC_ERRORS = {
     name: value

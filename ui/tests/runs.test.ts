@@ -13,7 +13,7 @@ const filters: fc.Arbitrary<RunFilters> = fc
   .record({
     status: fc.uniqueArray(fc.constantFrom('queued', 'running', 'failed')),
     target: word, lane: word, key: word, text: word, parent: word, schedule: word, worker: word, session: word, error: word,
-    children: fc.constantFrom('', 'yes'), forks: fc.constantFrom('', 'run_1'), longer: fc.constantFrom('', '90s'), shorter: fc.constantFrom('', '2h'), mincost: fc.constantFrom('', '0.5'), maxcost: fc.constantFrom('', '10'),
+    children: fc.constantFrom('', 'yes'), forks: fc.constantFrom('', 'run_1'), version: fc.constantFrom('', 'abc'), longer: fc.constantFrom('', '90s'), shorter: fc.constantFrom('', '2h'), mincost: fc.constantFrom('', '0.5'), maxcost: fc.constantFrom('', '10'),
     tag: fc.uniqueArray(fc.stringMatching(/^[a-z=0-9]{1,8}$/), { maxLength: 3 }),
     window: fc.constantFrom('15m', '24h', '7d', 'all'),
   })

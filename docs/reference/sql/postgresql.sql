@@ -221,66 +221,14 @@ admitted AS materialized
 FROM unnest($2::TEXT[], $3::TEXT[], $4::TEXT[], $5::TEXT[], $6::TEXT[]) AS batch(id, input, trace, limits, limit_key)
 WHERE (SELECT CASE WHEN (locked.count = 0) THEN pg_current_xact_id() END = pg_snapshot_xmax(pg_current_snapshot()) AND
     pg_snapshot_xmin(pg_current_snapshot()) = pg_snapshot_xmax(pg_current_snapshot()) AS anon_2
-FROM locked) AND NOT (EXISTS (SELECT *
-FROM unnest($8::TEXT[], $9::BIGINT[]) AS wanted(key, room)
-WHERE (SELECT count(*) AS count_1
+FROM locked) AND NOT (EXISTS (SELECT limit_slots.key
 FROM limit_slots
-WHERE limit_slots.key = wanted.key) > wanted.room OR (EXISTS (SELECT *
+WHERE limit_slots.key = ANY ($6::TEXT[]) GROUP BY limit_slots.key
+HAVING count(*) > $8::BIGINT AND count(*) > coalesce(($9::BIGINT[])[array_position($6::TEXT[], limit_slots.key)],
+    $8::BIGINT))) AND NOT ((EXISTS (SELECT *
 FROM limit_waits)) AND (EXISTS (SELECT *
 FROM limit_waits
-WHERE limit_waits.key = wanted.key)))) AND (EXISTS (SELECT *
-FROM tenants
-WHERE tenants.id = $10::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
-    tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes))),
-link_1 AS
-(INSERT INTO run_inputs (run_id, input, trace, limits, plan) SELECT admitted.id AS id, admitted.input AS input,
-    admitted.trace AS trace, admitted.limits AS limits, $1::VARCHAR AS anon_1
-FROM admitted),
-changed AS
-(INSERT INTO runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, due_at,
-    hold, on_dead, tenant, hooks) SELECT admitted.id AS id, $11::VARCHAR AS target, coalesce((SELECT lane_kinds.lane
-FROM lane_kinds
-WHERE lane_kinds.kind = $11::VARCHAR), $12::VARCHAR) AS coalesce_1, CASE WHEN $13::BOOLEAN THEN 'awaiting_approval' WHEN
-    ($14::BIGINT > 0) THEN 'scheduled' ELSE 'queued' END AS anon_4, CASE WHEN ($15::SMALLINT = 0) THEN admitted.at ELSE
-    admitted.at - CAST($15::SMALLINT AS BIGINT) * coalesce((SELECT lanes.priority_seconds
-FROM lanes
-WHERE lanes.name = coalesce((SELECT lane_kinds.lane
-FROM lane_kinds
-WHERE lane_kinds.kind = $11::VARCHAR), $12::VARCHAR)), 600) * 1000000 END AS anon_5, $15::SMALLINT AS priority,
-    $16::INTEGER AS max_attempts, $17::INTEGER AS max_losses, 1, admitted.at AS at, CASE WHEN ($14::BIGINT > 0) THEN
-    admitted.at + $14::BIGINT ELSE NULL END AS anon_6, $13::BOOLEAN AS hold, $18::VARCHAR AS on_dead, $10::VARCHAR AS
-    tenant, 512
-FROM admitted RETURNING runs.id, runs.status, runs.lane, runs.accepted_at),
-link_2 AS
-(INSERT INTO run_events (run_id, seq, attempt, type, at, data) SELECT changed.id AS id, 1, 0, 'queued',
-    changed.accepted_at AS accepted_at, (('{"status":"' || CAST(changed.status AS TEXT)) || '"') || '}' AS anon_3
-FROM changed),
-link_3 AS
-(INSERT INTO limit_slots (key, run_id) SELECT admitted.limit_key AS limit_key, admitted.id AS id
-FROM admitted)
-SELECT count(*) AS stored, min(changed.status) AS status, min(changed.lane) AS lane
-FROM changed;
-
--- accept_alike_limited (one member)
-WITH locked AS materialized
-(SELECT count(*) AS count
-FROM unnest($7::BIGINT[]) AS wanted_locks(key)
-WHERE pg_advisory_xact_lock(wanted_locks.key) IS NULL),
-admitted AS materialized
-(SELECT batch.id AS id, batch.input AS input, batch.trace AS trace, batch.limits AS limits, batch.limit_key AS
-    limit_key, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS at
-FROM (SELECT $2::VARCHAR AS id, $3::VARCHAR AS input, $4::VARCHAR AS trace, $5::VARCHAR AS limits, $6::VARCHAR AS
-    limit_key) AS batch
-WHERE (SELECT CASE WHEN (locked.count = 0) THEN pg_current_xact_id() END = pg_snapshot_xmax(pg_current_snapshot()) AND
-    pg_snapshot_xmin(pg_current_snapshot()) = pg_snapshot_xmax(pg_current_snapshot()) AS anon_2
-FROM locked) AND NOT (EXISTS (SELECT *
-FROM unnest($8::TEXT[], $9::BIGINT[]) AS wanted(key, room)
-WHERE (SELECT count(*) AS count_1
-FROM limit_slots
-WHERE limit_slots.key = wanted.key) > wanted.room OR (EXISTS (SELECT *
-FROM limit_waits)) AND (EXISTS (SELECT *
-FROM limit_waits
-WHERE limit_waits.key = wanted.key)))) AND (EXISTS (SELECT *
+WHERE limit_waits.key = ANY ($6::TEXT[])))) AND (EXISTS (SELECT *
 FROM tenants
 WHERE tenants.id = $10::VARCHAR AND tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND
     tenants.rate_per_second IS NULL AND NOT tenants.metered AND NOT tenants.shares_lanes))),
@@ -1526,7 +1474,8 @@ WHERE run_waits.tenant = batch.tenant AND run_waits.name = batch.name AND run_wa
 
 -- begin_draining
 -- Note that a worker is draining.
-UPDATE workers SET status='draining' WHERE workers.id = $1::VARCHAR AND workers.status IN ('online', 'draining')
+UPDATE workers SET status='draining', drain_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint +
+    CAST($1::FLOAT * $2::INTEGER AS BIGINT)) WHERE workers.id = $3::VARCHAR AND workers.status IN ('online', 'draining')
     RETURNING workers.id;
 
 -- begin_session
@@ -1687,7 +1636,7 @@ UPDATE workers SET drain_requested_at=$1::BIGINT WHERE workers.id = $2::VARCHAR 
     'draining') RETURNING workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes,
     workers.capacity, workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until,
     workers.ended_at, workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes,
-    workers.cpu_percent, workers.python;
+    workers.cpu_percent, workers.python, workers.drain_until;
 
 -- cancel_drain_of_version
 -- Let the drained workers of a version claim runs again.
@@ -1695,7 +1644,7 @@ UPDATE workers SET drain_requested_at=$1::BIGINT WHERE workers.version = $2::VAR
     'draining') AND workers.drain_requested_at IS NOT NULL RETURNING workers.id, workers.status, workers.host,
     workers.pid, workers.version, workers.lanes, workers.capacity, workers.active, workers.has_lock, workers.started_at,
     workers.heartbeat_at, workers.lease_until, workers.ended_at, workers.targets, workers.health_address,
-    workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent, workers.python;
+    workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent, workers.python, workers.drain_until;
 
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
@@ -3938,7 +3887,19 @@ SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, w
     webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
     webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
     webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
-    webhook_endpoints.created_at, webhook_endpoints.updated_at
+    webhook_endpoints.created_at, webhook_endpoints.updated_at, (SELECT count(*) AS count_1
+FROM (SELECT webhook_deliveries.status AS status
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND NOT webhook_deliveries.neutral ORDER BY
+    webhook_deliveries.id DESC
+LIMIT 100) AS latest
+WHERE latest.status = 'delivered') AS recent_delivered, (SELECT count(*) AS count_2
+FROM (SELECT webhook_deliveries.status AS status
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND NOT webhook_deliveries.neutral ORDER BY
+    webhook_deliveries.id DESC
+LIMIT 100) AS latest
+WHERE latest.status = 'failed') AS recent_failed
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = $1::VARCHAR AND webhook_endpoints.kind = 'endpoint';
 
@@ -3972,7 +3933,7 @@ LIMIT $2::BIGINT FOR UPDATE OF runs;
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
     workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
-    workers.python
+    workers.python, workers.drain_until
 FROM workers
 WHERE workers.id = $1::VARCHAR;
 
@@ -4232,7 +4193,7 @@ DELETE FROM lane_shares WHERE lane_shares.finish_tag < ((date_part('epoch', cloc
 -- Read the run that is forked.
 SELECT runs.id, runs.target, runs.tenant, runs.lane, runs.status, runs.attempt, runs.priority, runs.ordering_key,
     runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs.plan, run_inputs.origin,
-    runs.unique_key, EXISTS (SELECT *
+    run_inputs.limits, runs.unique_key, runs.fairness_key, runs.tags, EXISTS (SELECT *
 FROM chat_turns
 WHERE chat_turns.run_id = runs.id) AS is_turn
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
@@ -4456,10 +4417,11 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
     AND (CAST($1::VARCHAR AS TEXT) IS NULL OR run_waits.tenant = $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     run_waits.target = $2::VARCHAR) AND (CAST($3::BIGINT AS BIGINT) IS NULL OR run_waits.due_at < $3::BIGINT) AND
-    (run_waits.opened_at > coalesce($4::BIGINT, -1) OR run_waits.opened_at = $4::BIGINT AND run_waits.run_id >
-    $5::VARCHAR OR run_waits.opened_at = $4::BIGINT AND run_waits.run_id = $5::VARCHAR AND run_waits.path > $6::VARCHAR)
-    ORDER BY run_waits.opened_at, run_waits.run_id, run_waits.path
-LIMIT $7::INTEGER;
+    run_waits.opened_at < coalesce($4::BIGINT, 4611686018427387904) AND (run_waits.opened_at > coalesce($5::BIGINT, -1)
+    OR run_waits.opened_at = $5::BIGINT AND run_waits.run_id > $6::VARCHAR OR run_waits.opened_at = $5::BIGINT AND
+    run_waits.run_id = $6::VARCHAR AND run_waits.path > $7::VARCHAR) ORDER BY run_waits.opened_at, run_waits.run_id,
+    run_waits.path
+LIMIT $8::INTEGER;
 
 -- inbox_paths
 -- Read the paths of open questions to people, to count them by kind.
@@ -4499,12 +4461,6 @@ UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FRO
 -- keep_expired_threads
 -- Keep threads whose old checkpoints were deleted until they are used again.
 UPDATE threads SET expires_at=$1::BIGINT WHERE threads.key = any ($2::TEXT[]);
-
--- key_holder
--- Find the run that holds an ordering key.
-SELECT runs.id
-FROM runs
-WHERE runs.ordering_key = $1::VARCHAR AND runs.holds_key;
 
 -- key_of_run
 -- Read the ordering key of a run.
@@ -4602,6 +4558,33 @@ FROM chat_turns JOIN run_calls ON run_calls.run_id = chat_turns.run_id
 WHERE chat_turns.session_id = $1::VARCHAR AND chat_turns.turn < $2::INTEGER AND run_calls.kind = 'summary' ORDER BY
     chat_turns.turn DESC, run_calls.at DESC, run_calls.key DESC
 LIMIT $3::INTEGER;
+
+-- latest_firings
+-- Read the latest firings of several schedules, with the status of their runs.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count, runs.status AS run_status
+FROM (SELECT batch.uid AS uid, coalesce((SELECT newer.slot
+FROM schedule_firings AS newer
+WHERE newer.schedule_uid = batch.uid ORDER BY newer.slot DESC
+LIMIT 1 OFFSET $1::INTEGER), -4611686018427387904) AS floor
+FROM unnest($2::TEXT[]) AS batch(uid)) AS floors JOIN schedule_firings ON schedule_firings.schedule_uid = floors.uid AND
+    schedule_firings.slot >= floors.floor LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id AND
+    schedule_firings.outcome = 'started';
+
+-- latest_firings (one member)
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count, runs.status AS run_status
+FROM (SELECT batch.uid AS uid, coalesce((SELECT newer.slot
+FROM schedule_firings AS newer
+WHERE newer.schedule_uid = batch.uid ORDER BY newer.slot DESC
+LIMIT 1 OFFSET $1::INTEGER), -4611686018427387904) AS floor
+FROM (SELECT $2::VARCHAR AS uid) AS batch) AS floors JOIN schedule_firings ON schedule_firings.schedule_uid = floors.uid
+    AND schedule_firings.slot >= floors.floor LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id AND
+    schedule_firings.outcome = 'started';
 
 -- lease_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT (date_part('epoch',
@@ -4739,27 +4722,30 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
-    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.status = any ($16::TEXT[]) AND (CAST($17::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $17::VARCHAR) AND ($18::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
-    $17::INTEGER) ORDER BY found.id DESC
-LIMIT $19::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $19::INTEGER) AS page JOIN runs ON runs.id = page.id;
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($19::TEXT[]) AND run_tags.run_id = found.id) =
+    $18::INTEGER) ORDER BY found.id DESC
+LIMIT $20::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $20::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_ids
 -- List runs by ids, newest first.
@@ -4787,31 +4773,34 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
-    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.status = any ($16::TEXT[]) AND (CAST($17::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $17::VARCHAR) AND ($18::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
-    $17::INTEGER) AND (CAST($19::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $19::VARCHAR) AND (CAST($20::VARCHAR
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($19::TEXT[]) AND run_tags.run_id = found.id) =
+    $18::INTEGER) AND (CAST($20::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $20::VARCHAR) AND (CAST($21::VARCHAR
     AS TEXT) IS NULL OR (EXISTS (SELECT *
 FROM run_children JOIN idempotency_keys ON idempotency_keys.key = run_children.key
-WHERE run_children.run_id = $20::VARCHAR AND idempotency_keys.run_id = found.id))) AND found.id = any ($21::TEXT[])
+WHERE run_children.run_id = $21::VARCHAR AND idempotency_keys.run_id = found.id))) AND found.id = any ($22::TEXT[])
     ORDER BY found.id DESC
-LIMIT $22::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $22::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $23::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $23::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_key
 -- List runs by key, newest first.
@@ -4839,34 +4828,37 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
-    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.status = any ($16::TEXT[]) AND (CAST($17::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $17::VARCHAR) AND ($18::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
-    $17::INTEGER) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $19::VARCHAR ORDER BY found.id
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($19::TEXT[]) AND run_tags.run_id = found.id) =
+    $18::INTEGER) AND found.ordering_key IS NOT NULL AND (found.ordering_key || '') = $20::VARCHAR ORDER BY found.id
     DESC
-LIMIT $20::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $20::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $21::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $21::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_lane
 -- List runs by lane, newest first.
 WITH RECURSIVE ended_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($16::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL ORDER BY next_run.target, next_run.lane
 LIMIT 1) UNION ALL SELECT following_run.tenant AS tenant, following_run.target AS target, following_run.lane AS lane
@@ -4881,7 +4873,7 @@ WHERE next_run.tenant = ended_kinds.tenant AND next_run.target > ended_kinds.tar
 LIMIT 1))),
 waiting_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($16::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
     next_run.target, next_run.lane
@@ -4899,7 +4891,7 @@ LIMIT 1))),
 running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $20::BOOLEAN AND found.tenant = any ($16::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
@@ -4913,21 +4905,24 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_3
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT))
+WHERE run_calls.run_id = found.id) <= $15::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -4956,28 +4951,31 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
-FROM ended_kinds JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1
+FROM ended_kinds JOIN unnest($17::TEXT[]) AS ended_statuses(value) ON 1 = 1
 WHERE ended_kinds.lane = $4::VARCHAR) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $18::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
@@ -4992,24 +4990,27 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
     chosen.newest ORDER BY found.id DESC
-LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+LIMIT $18::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -5028,29 +5029,32 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
     ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
-FROM waiting_kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1
+FROM waiting_kinds JOIN unnest($19::TEXT[]) AS waiting_statuses(value) ON 1 = 1
 WHERE waiting_kinds.lane = $4::VARCHAR) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $18::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
@@ -5065,26 +5069,29 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
     AND found.id <= chosen.newest ORDER BY found.id DESC
-LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+LIMIT $18::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $18::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_parent
 -- List runs by parent, newest first.
@@ -5113,34 +5120,37 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND (CAST($16::VARCHAR AS TEXT)
-    IS NULL OR found.tenant = $16::VARCHAR) AND ($17::INTEGER = 0 OR (SELECT count(*) AS count_1
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.status = any ($16::TEXT[]) AND (CAST($17::VARCHAR AS TEXT)
+    IS NULL OR found.tenant = $17::VARCHAR) AND ($18::INTEGER = 0 OR (SELECT count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
-    $17::INTEGER) AND (CAST($19::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $19::VARCHAR) AND run_children.run_id
-    = $20::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
-LIMIT $21::INTEGER) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $21::INTEGER) AS page JOIN runs ON runs.id = page.id;
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($19::TEXT[]) AND run_tags.run_id = found.id) =
+    $18::INTEGER) AND (CAST($20::VARCHAR AS TEXT) IS NULL OR found.ordering_key = $20::VARCHAR) AND run_children.run_id
+    = $21::VARCHAR AND found.id != run_children.run_id ORDER BY (found.id || '') DESC
+LIMIT $22::INTEGER) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $22::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_status
 -- List runs by status, newest first.
 WITH RECURSIVE waiting_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($16::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' ORDER BY
     next_run.target, next_run.lane
@@ -5158,7 +5168,7 @@ LIMIT 1))),
 running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $20::BOOLEAN AND found.tenant = any ($16::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
@@ -5172,21 +5182,24 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_3
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT))
+WHERE run_calls.run_id = found.id) <= $15::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -5213,27 +5226,30 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.status = ranges.status AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = ranges.tenant AND found.status = ranges.status AND
     found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT tenants.value AS tenant, ended_statuses.value AS status
-FROM unnest($15::TEXT[]) AS tenants(value) JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS
+FROM unnest($16::TEXT[]) AS tenants(value) JOIN unnest($17::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS
     heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $18::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
@@ -5248,23 +5264,26 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.status = chosen.status AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = chosen.tenant AND found.status = chosen.status AND
     found.ended_at IS NOT NULL AND found.id <= chosen.newest ORDER BY found.id DESC
-LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+LIMIT $18::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -5283,29 +5302,32 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
     ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
-FROM waiting_kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
+FROM waiting_kinds JOIN unnest($19::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
     heads.newest DESC NULLS LAST
-LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $18::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
@@ -5320,26 +5342,29 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
     AND found.id <= chosen.newest ORDER BY found.id DESC
-LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+LIMIT $18::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $18::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_tag
 -- List runs by tag, newest first.
@@ -5369,29 +5394,32 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND ($16::INTEGER = 0 OR (SELECT
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.status = any ($16::TEXT[]) AND ($17::INTEGER = 0 OR (SELECT
     count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($17::TEXT[]) AND run_tags.run_id = found.id) =
-    $16::INTEGER) AND tagged.tenant = ranges.tenant AND tagged.tag = $18::VARCHAR ORDER BY tagged.run_id DESC
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) AND tagged.tenant = ranges.tenant AND tagged.tag = $19::VARCHAR ORDER BY tagged.run_id DESC
 LIMIT 1) AS newest
 FROM (SELECT tenants.value AS tenant
-FROM unnest($19::TEXT[]) AS tenants(value)) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $20::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+FROM unnest($20::TEXT[]) AS tenants(value)) AS ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
+LIMIT $21::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM run_tags AS tagged JOIN runs AS found ON found.id = (tagged.run_id || '')
 WHERE tagged.run_id < $1::VARCHAR AND tagged.run_id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR
     found.target = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT
@@ -5406,34 +5434,37 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.status = any ($15::TEXT[]) AND ($16::INTEGER = 0 OR (SELECT
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.status = any ($16::TEXT[]) AND ($17::INTEGER = 0 OR (SELECT
     count(*) AS count_1
 FROM run_tags
-WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($17::TEXT[]) AND run_tags.run_id = found.id) =
-    $16::INTEGER) AND tagged.tenant = chosen.tenant AND tagged.tag = $18::VARCHAR AND tagged.run_id <= chosen.newest
+WHERE run_tags.tenant = found.tenant AND run_tags.tag = any ($18::TEXT[]) AND run_tags.run_id = found.id) =
+    $17::INTEGER) AND tagged.tenant = chosen.tenant AND tagged.tag = $19::VARCHAR AND tagged.run_id <= chosen.newest
     ORDER BY tagged.run_id DESC
-LIMIT $20::INTEGER) AS anon_1 ON true) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $20::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $21::INTEGER) AS anon_1 ON true) AS ids ORDER BY (ids.id || '') DESC
+LIMIT $21::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_target
 -- List runs by target, newest first.
 WITH RECURSIVE ended_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($16::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NOT NULL AND next_run.target = $3::VARCHAR ORDER BY
     next_run.lane
@@ -5445,7 +5476,7 @@ WHERE next_run.tenant = ended_kinds.tenant AND next_run.target = ended_kinds.tar
 LIMIT 1)),
 waiting_kinds(tenant, target, lane) AS
 (SELECT first_run.tenant AS tenant, first_run.target AS target, first_run.lane AS lane
-FROM unnest($15::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
+FROM unnest($16::TEXT[]) AS tenants(value) JOIN runs AS first_run ON first_run.id = (SELECT next_run.id
 FROM runs AS next_run
 WHERE next_run.tenant = tenants.value AND next_run.ended_at IS NULL AND next_run.status != 'running' AND next_run.target
     = $3::VARCHAR ORDER BY next_run.lane
@@ -5459,7 +5490,7 @@ LIMIT 1)),
 running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $20::BOOLEAN AND found.tenant = any ($16::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
@@ -5473,21 +5504,24 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_3
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT))
+WHERE run_calls.run_id = found.id) <= $15::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -5516,28 +5550,31 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT ended_kinds.tenant AS tenant, ended_kinds.target AS target, ended_kinds.lane AS lane, ended_statuses.value
     AS status
-FROM ended_kinds JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
+FROM ended_kinds JOIN unnest($17::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY heads.newest
     DESC NULLS LAST
-LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $18::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
@@ -5552,24 +5589,27 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
     chosen.newest ORDER BY found.id DESC
-LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+LIMIT $18::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -5588,29 +5628,32 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
     ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT waiting_kinds.tenant AS tenant, waiting_kinds.target AS target, waiting_kinds.lane AS lane,
     waiting_statuses.value AS status
-FROM waiting_kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
+FROM waiting_kinds JOIN unnest($19::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS ranges) AS heads ORDER BY
     heads.newest DESC NULLS LAST
-LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $18::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
@@ -5625,33 +5668,36 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
     AND found.id <= chosen.newest ORDER BY found.id DESC
-LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+LIMIT $18::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $18::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_by_target_and_lane
 -- List runs by target and lane, newest first.
 WITH running AS materialized
 (SELECT found.id AS id
 FROM runs AS found
-WHERE found.status = 'running' AND $19::BOOLEAN AND found.tenant = any ($15::TEXT[]) AND (found.id || '') < $1::VARCHAR
+WHERE found.status = 'running' AND $20::BOOLEAN AND found.tenant = any ($16::TEXT[]) AND (found.id || '') < $1::VARCHAR
     AND (found.id || '') >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target = $3::VARCHAR) AND
     (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS NULL OR
     found.accepted_at >= $5::BIGINT) AND (CAST($6::BIGINT AS BIGINT) IS NULL OR found.accepted_at < $6::BIGINT) AND
@@ -5665,21 +5711,24 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_3
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_3)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_6
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT))
+WHERE run_calls.run_id = found.id) <= $15::FLOAT))
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,
     runs.max_attempts, runs.max_losses, runs.last_seq, runs.accepted_at, runs.due_at, runs.claimed_at, runs.ended_at,
     runs.cancel_requested_at, runs.worker_id, runs.hold, runs.ordering_key, runs.key_no, runs.holds_key, runs.on_dead,
@@ -5708,28 +5757,31 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NOT NULL ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, ended_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane
-FROM unnest($15::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($16::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS
+FROM unnest($16::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($17::TEXT[]) AS ended_statuses(value) ON 1 = 1) AS
     ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $18::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
@@ -5744,24 +5796,27 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NOT NULL AND found.id <=
     chosen.newest ORDER BY found.id DESC
-LIMIT $17::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
+LIMIT $18::INTEGER) AS anon_1 ON true UNION ALL SELECT anon_2.id AS id
 FROM (SELECT heads.tenant AS tenant, heads.target AS target, heads.lane AS lane, heads.status AS status, heads.newest AS
     newest
 FROM (SELECT ranges.tenant AS tenant, ranges.target AS target, ranges.lane AS lane, ranges.status AS status, (SELECT
@@ -5780,29 +5835,32 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = ranges.tenant AND found.target = ranges.target AND
     found.lane = ranges.lane AND found.status = ranges.status AND found.ended_at IS NULL AND found.status != 'running'
     ORDER BY found.id DESC
 LIMIT 1) AS newest
 FROM (SELECT kinds.tenant AS tenant, kinds.target AS target, kinds.lane AS lane, waiting_statuses.value AS status
 FROM (SELECT tenants.value AS tenant, $3::VARCHAR AS target, $4::VARCHAR AS lane
-FROM unnest($15::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($18::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
+FROM unnest($16::TEXT[]) AS tenants(value)) AS kinds JOIN unnest($19::TEXT[]) AS waiting_statuses(value) ON 1 = 1) AS
     ranges) AS heads ORDER BY heads.newest DESC NULLS LAST
-LIMIT $17::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
+LIMIT $18::INTEGER) AS chosen JOIN LATERAL (SELECT found.id AS id
 FROM runs AS found
 WHERE found.id < $1::VARCHAR AND found.id >= $2::VARCHAR AND (CAST($3::VARCHAR AS TEXT) IS NULL OR found.target =
     $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR found.lane = $4::VARCHAR) AND (CAST($5::BIGINT AS BIGINT) IS
@@ -5817,26 +5875,29 @@ LIMIT 1) IS NULL) AND (CAST($10::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::BIGINT AS BIGINT) IS NULL OR
-    coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) -
-    coalesce((SELECT run_attempts.started_at
+WHERE run_results.run_id = found.id) = $10::VARCHAR) AND (CAST($11::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> found.target) AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = $11::VARCHAR) AND (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at,
+    (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2)) - coalesce((SELECT
+    run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $11::BIGINT) AND
-    (CAST($12::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= $12::BIGINT) AND
+    (CAST($13::BIGINT AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $12::BIGINT) AND
-    (CAST($13::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
+WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) <= $13::BIGINT) AND
+    (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) >= $13::FLOAT) AND (CAST($14::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = found.id) >= $14::FLOAT) AND (CAST($15::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_4
 FROM run_calls
-WHERE run_calls.run_id = found.id) <= $14::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
+WHERE run_calls.run_id = found.id) <= $15::FLOAT) AND found.tenant = chosen.tenant AND found.target = chosen.target AND
     found.lane = chosen.lane AND found.status = chosen.status AND found.ended_at IS NULL AND found.status != 'running'
     AND found.id <= chosen.newest ORDER BY found.id DESC
-LIMIT $17::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
+LIMIT $18::INTEGER) AS anon_2 ON true UNION ALL SELECT running.id AS id
 FROM running) AS ids ORDER BY (ids.id || '') DESC
-LIMIT $17::INTEGER) AS page JOIN runs ON runs.id = page.id;
+LIMIT $18::INTEGER) AS page JOIN runs ON runs.id = page.id;
 
 -- list_concurrency_limits
 -- List the shared concurrency limits of a tenant with their use.
@@ -5908,8 +5969,8 @@ LIMIT $5::INTEGER;
 SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
     schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
     schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
-    schedule_firings.count
-FROM schedule_firings
+    schedule_firings.count, runs.status AS run_status
+FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id AND schedule_firings.outcome = 'started'
 WHERE schedule_firings.schedule_uid = $1::VARCHAR AND (CAST($2::BIGINT AS BIGINT) IS NULL OR schedule_firings.slot <
     $2::BIGINT) ORDER BY schedule_firings.slot DESC
 LIMIT $3::INTEGER;
@@ -6088,7 +6149,19 @@ SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, w
     webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
     webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
     webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
-    webhook_endpoints.created_at, webhook_endpoints.updated_at
+    webhook_endpoints.created_at, webhook_endpoints.updated_at, (SELECT count(*) AS count_1
+FROM (SELECT webhook_deliveries.status AS status
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND NOT webhook_deliveries.neutral ORDER BY
+    webhook_deliveries.id DESC
+LIMIT 100) AS latest
+WHERE latest.status = 'delivered') AS recent_delivered, (SELECT count(*) AS count_2
+FROM (SELECT webhook_deliveries.status AS status
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND NOT webhook_deliveries.neutral ORDER BY
+    webhook_deliveries.id DESC
+LIMIT 100) AS latest
+WHERE latest.status = 'failed') AS recent_failed
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND (CAST($1::VARCHAR AS TEXT) IS NULL OR webhook_endpoints.tenant =
     $1::VARCHAR) AND (CAST($2::VARCHAR AS TEXT) IS NULL OR webhook_endpoints.id > $2::VARCHAR) ORDER BY
@@ -6109,7 +6182,7 @@ WHERE webhook_sources.tenant = $1::VARCHAR ORDER BY webhook_sources.name;
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
     workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
-    workers.python
+    workers.python, workers.drain_until
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR $1::BOOLEAN ORDER BY workers.id DESC
 LIMIT 500;
@@ -6377,7 +6450,9 @@ FROM webhook_deliveries
 WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at <= (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_8)) AS webhooks, (SELECT count(*) AS count_1
 FROM workers
-WHERE workers.status IN ('online', 'draining')) AS workers;
+WHERE workers.status IN ('online', 'draining')) AS workers, (SELECT count(*) AS count_2
+FROM servers
+WHERE servers.heartbeat_at >= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - 60000000) AS servers;
 
 -- make_schedules_due
 -- Let the schedules service start the buffered slots of schedules.
@@ -7086,11 +7161,15 @@ UPDATE memories SET vault_id=$1::VARCHAR WHERE memories.tenant = $2::VARCHAR AND
     memories.created_at, memories.last_seq;
 
 -- memory_newest_entries
--- Read entries of a memory, newest first.
+-- Read entries of a memory, newest first, with the tenant of the memory and what of it is replicated.
 SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
     memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
     memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
-    memory_entries.correction_reason
+    memory_entries.correction_reason, (SELECT memories.tenant
+FROM memories
+WHERE memories.id = $1::VARCHAR) AS tenant, (SELECT memories.applied_seq
+FROM memories
+WHERE memories.id = $1::VARCHAR) AS applied_seq
 FROM memory_entries
 WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq < $2::BIGINT AND memory_entries.seq > $3::BIGINT AND
     memory_entries.created_at < $4::BIGINT AND memory_entries.created_at > $5::BIGINT AND memory_entries.deleted_at IS
@@ -7106,11 +7185,15 @@ WHERE memories.last_seq <= memories.applied_seq ORDER BY memories.used_at
 LIMIT $1::INTEGER;
 
 -- memory_oldest_entries
--- Read entries of a memory, oldest first.
+-- Read entries of a memory, oldest first, with the tenant of the memory and what of it is replicated.
 SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
     memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
     memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
-    memory_entries.correction_reason
+    memory_entries.correction_reason, (SELECT memories.tenant
+FROM memories
+WHERE memories.id = $1::VARCHAR) AS tenant, (SELECT memories.applied_seq
+FROM memories
+WHERE memories.id = $1::VARCHAR) AS applied_seq
 FROM memory_entries
 WHERE memory_entries.memory_id = $1::VARCHAR AND memory_entries.seq < $2::BIGINT AND memory_entries.seq > $3::BIGINT AND
     memory_entries.created_at < $4::BIGINT AND memory_entries.created_at > $5::BIGINT AND memory_entries.deleted_at IS
@@ -7542,16 +7625,6 @@ FROM checkpoints
 WHERE checkpoints.thread = $1::VARCHAR AND checkpoints.ns = $2::VARCHAR ORDER BY checkpoints.id DESC
 LIMIT 1;
 
--- newest_checkpoint_of_run
--- Read the newest checkpoint that a run has stored in its thread.
-SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
-    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
-    checkpoints.snapshot, checkpoints.created_at
-FROM checkpoints
-WHERE checkpoints.run_id = $1::VARCHAR AND checkpoints.thread = $2::VARCHAR AND checkpoints.ns = $3::VARCHAR ORDER BY
-    checkpoints.id DESC
-LIMIT 1;
-
 -- newest_checkpoints_of_threads
 -- Find the newest checkpoints of threads.
 SELECT threads.key, threads.state_updated_at, (SELECT max(checkpoints.id) AS max_1
@@ -7704,7 +7777,7 @@ FROM webhook_messages ORDER BY webhook_messages.id
 LIMIT 500;
 
 -- oldest_ended_run
--- Read the age of the oldest ended run, for metrics.
+-- Read the age of the oldest ended run that retention may delete.
 SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - runs.ended_at AS age_us
 FROM runs
 WHERE runs.ended_at IS NOT NULL AND NOT runs.holds_key ORDER BY runs.ended_at
@@ -7973,22 +8046,25 @@ LIMIT 1) IS NULL) AND (CAST($13::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = runs.id) = $13::VARCHAR) AND (CAST($14::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
+WHERE run_results.run_id = runs.id) = $13::VARCHAR) AND (CAST($14::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> runs.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = runs.id) = $14::VARCHAR) AND (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
     (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
     run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $14::BIGINT) AND
-    (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $15::BIGINT) AND
+    (CAST($16::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $15::BIGINT) AND (CAST($16::FLOAT
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $16::BIGINT) AND (CAST($17::FLOAT
     AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = runs.id) >= $16::FLOAT) AND (CAST($17::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = runs.id) >= $17::FLOAT) AND (CAST($18::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = runs.id) <= $17::FLOAT) ORDER BY runs.id DESC
-LIMIT $18::INTEGER;
+WHERE run_calls.run_id = runs.id) <= $18::FLOAT) ORDER BY runs.id DESC
+LIMIT $19::INTEGER;
 
 -- preview_bulk_tenant_letters
 -- Find the runs that a bulk job would select.
@@ -8028,22 +8104,25 @@ LIMIT 1) IS NULL) AND (CAST($13::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = runs.id) = $13::VARCHAR) AND (CAST($14::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
+WHERE run_results.run_id = runs.id) = $13::VARCHAR) AND (CAST($14::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> runs.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = runs.id) = $14::VARCHAR) AND (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
     (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
     run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $14::BIGINT) AND
-    (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $15::BIGINT) AND
+    (CAST($16::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $15::BIGINT) AND (CAST($16::FLOAT
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $16::BIGINT) AND (CAST($17::FLOAT
     AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = runs.id) >= $16::FLOAT) AND (CAST($17::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = runs.id) >= $17::FLOAT) AND (CAST($18::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = runs.id) <= $17::FLOAT) AND runs.tenant = $18::VARCHAR ORDER BY runs.id DESC
-LIMIT $19::INTEGER;
+WHERE run_calls.run_id = runs.id) <= $18::FLOAT) AND runs.tenant = $19::VARCHAR ORDER BY runs.id DESC
+LIMIT $20::INTEGER;
 
 -- provider_minute
 SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 -
@@ -8612,6 +8691,13 @@ SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.ro
     api_keys.expires_at, api_keys.revoked_at, api_keys.last_used_at, api_keys.created_by
 FROM api_keys
 WHERE api_keys.id = $1::VARCHAR;
+
+-- read_key_by_hash
+-- Read the API key that was made elsewhere, if it is stored already.
+SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
+    api_keys.expires_at, api_keys.revoked_at, api_keys.last_used_at, api_keys.created_by
+FROM api_keys
+WHERE api_keys.hash = $1::VARCHAR;
 
 -- read_lane_clocks
 -- Note the virtual time of lanes once a minute.
@@ -9560,7 +9646,8 @@ UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, (date
     1000000)::bigint) WHERE workers.id = $1::VARCHAR AND workers.status IN ('online', 'draining') RETURNING workers.id,
     workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity, workers.active,
     workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at, workers.targets,
-    workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent, workers.python;
+    workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent, workers.python,
+    workers.drain_until;
 
 -- request_drain_of_version
 -- Request that the workers of a version claim no more runs.
@@ -9569,7 +9656,7 @@ UPDATE workers SET drain_requested_at=(date_part('epoch', clock_timestamp()) * 1
     workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
     workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
-    workers.python;
+    workers.python, workers.drain_until;
 
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
@@ -10640,22 +10727,25 @@ LIMIT 1) IS NULL) AND (CAST($14::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = runs.id) = $14::VARCHAR) AND (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
+WHERE run_results.run_id = runs.id) = $14::VARCHAR) AND (CAST($15::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> runs.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = runs.id) = $15::VARCHAR) AND (CAST($16::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
     (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
     run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $15::BIGINT) AND
-    (CAST($16::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $16::BIGINT) AND
+    (CAST($17::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $16::BIGINT) AND (CAST($17::FLOAT
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $17::BIGINT) AND (CAST($18::FLOAT
     AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = runs.id) >= $17::FLOAT) AND (CAST($18::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = runs.id) >= $18::FLOAT) AND (CAST($19::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = runs.id) <= $18::FLOAT) ORDER BY runs.id DESC
-LIMIT $19::INTEGER) AS found;
+WHERE run_calls.run_id = runs.id) <= $19::FLOAT) ORDER BY runs.id DESC
+LIMIT $20::INTEGER) AS found;
 
 -- select_bulk_tenant_letters
 -- Store the items of a bulk job by a filter.
@@ -10700,22 +10790,25 @@ LIMIT 1) IS NULL) AND (CAST($14::VARCHAR AS TEXT) IS NULL OR (SELECT coalesce((c
     '\ufffd') as json) ->> 'code'), (cast(replace(run_results.error, '\u0000', '\ufffd') as json) ->> 'type')) AS
     coalesce_1
 FROM run_results
-WHERE run_results.run_id = runs.id) = $14::VARCHAR) AND (CAST($15::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
+WHERE run_results.run_id = runs.id) = $14::VARCHAR) AND (CAST($15::VARCHAR AS TEXT) IS NULL OR (SELECT
+    (cast(replace(run_inputs.plan, '\u0000', '\ufffd') as json) -> 'pins' ->> runs.target) AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = runs.id) = $15::VARCHAR) AND (CAST($16::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at,
     (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1)) - coalesce((SELECT
     run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $15::BIGINT) AND
-    (CAST($16::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= $16::BIGINT) AND
+    (CAST($17::BIGINT AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT (date_part('epoch', clock_timestamp()) *
     1000000)::bigint AS now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
-WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $16::BIGINT) AND (CAST($17::FLOAT
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) <= $17::BIGINT) AND (CAST($18::FLOAT
     AS FLOAT) IS NULL OR (SELECT coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = runs.id) >= $17::FLOAT) AND (CAST($18::FLOAT AS FLOAT) IS NULL OR (SELECT
+WHERE run_calls.run_id = runs.id) >= $18::FLOAT) AND (CAST($19::FLOAT AS FLOAT) IS NULL OR (SELECT
     coalesce(sum(run_calls.cost_usd), 0) AS coalesce_2
 FROM run_calls
-WHERE run_calls.run_id = runs.id) <= $18::FLOAT) AND runs.tenant = $19::VARCHAR ORDER BY runs.id DESC
-LIMIT $20::INTEGER) AS found;
+WHERE run_calls.run_id = runs.id) <= $19::FLOAT) AND runs.tenant = $20::VARCHAR ORDER BY runs.id DESC
+LIMIT $21::INTEGER) AS found;
 
 -- send_held_webhooks
 -- Send the deliveries that waited for a disabled webhook endpoint.

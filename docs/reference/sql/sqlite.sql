@@ -699,7 +699,8 @@ WHERE run_waits.tenant = batch.tenant AND run_waits.name = batch.name AND run_wa
 
 -- begin_draining
 -- Note that a worker is draining.
-UPDATE workers SET status='draining' WHERE workers.id = ? AND workers.status IN ('online', 'draining') RETURNING id;
+UPDATE workers SET status='draining', drain_until=(now_us() + CAST(? * ? AS BIGINT)) WHERE workers.id = ? AND
+    workers.status IN ('online', 'draining') RETURNING id;
 
 -- begin_session
 -- Create a chat session with its first turn.
@@ -854,14 +855,14 @@ select count(*) as count from pragma_module_list where name = 'dbstat';
 -- Let a worker claim runs again.
 UPDATE workers SET drain_requested_at=? WHERE workers.id = ? AND workers.status IN ('online', 'draining') RETURNING id,
     status, host, pid, version, lanes, capacity, active, has_lock, started_at, heartbeat_at, lease_until, ended_at,
-    targets, health_address, drain_requested_at, memory_bytes, cpu_percent, python;
+    targets, health_address, drain_requested_at, memory_bytes, cpu_percent, python, drain_until;
 
 -- cancel_drain_of_version
 -- Let the drained workers of a version claim runs again.
 UPDATE workers SET drain_requested_at=? WHERE workers.version = ? AND workers.status IN ('online', 'draining') AND
     workers.drain_requested_at IS NOT NULL RETURNING id, status, host, pid, version, lanes, capacity, active, has_lock,
     started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at, memory_bytes,
-    cpu_percent, python;
+    cpu_percent, python, drain_until;
 
 -- cancel_impossible
 -- Cancel runs whose dependencies cannot be met any more.
@@ -2929,7 +2930,19 @@ SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, w
     webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
     webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
     webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
-    webhook_endpoints.created_at, webhook_endpoints.updated_at
+    webhook_endpoints.created_at, webhook_endpoints.updated_at, (SELECT count(*) AS count_1
+FROM (SELECT webhook_deliveries.status AS status
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND webhook_deliveries.neutral = 0 ORDER BY
+    webhook_deliveries.id DESC
+LIMIT 100 OFFSET ?) AS latest
+WHERE latest.status = 'delivered') AS recent_delivered, (SELECT count(*) AS count_2
+FROM (SELECT webhook_deliveries.status AS status
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND webhook_deliveries.neutral = 0 ORDER BY
+    webhook_deliveries.id DESC
+LIMIT 100 OFFSET ?) AS latest
+WHERE latest.status = 'failed') AS recent_failed
 FROM webhook_endpoints
 WHERE webhook_endpoints.id = ? AND webhook_endpoints.kind = 'endpoint';
 
@@ -2963,7 +2976,7 @@ LIMIT ? OFFSET ?;
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
     workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
-    workers.python
+    workers.python, workers.drain_until
 FROM workers
 WHERE workers.id = ?;
 
@@ -3221,7 +3234,7 @@ DELETE FROM lane_shares WHERE lane_shares.finish_tag < (now_us() - 604800000000)
 -- Read the run that is forked.
 SELECT runs.id, runs.target, runs.tenant, runs.lane, runs.status, runs.attempt, runs.priority, runs.ordering_key,
     runs.on_dead, runs.max_attempts, runs.max_losses, run_inputs.input, run_inputs."plan", run_inputs.origin,
-    runs.unique_key, EXISTS (SELECT *
+    run_inputs.limits, runs.unique_key, runs.fairness_key, runs.tags, EXISTS (SELECT *
 FROM chat_turns
 WHERE chat_turns.run_id = runs.id) AS is_turn
 FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id
@@ -3398,9 +3411,9 @@ FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
     = ?) AND (CAST(? AS TEXT) IS NULL OR run_waits.target = ?) AND (CAST(? AS BIGINT) IS NULL OR run_waits.due_at < ?)
-    AND (run_waits.opened_at > coalesce(?, -1) OR run_waits.opened_at = ? AND run_waits.run_id > ? OR
-    run_waits.opened_at = ? AND run_waits.run_id = ? AND run_waits.path > ?) ORDER BY run_waits.opened_at,
-    run_waits.run_id, run_waits.path
+    AND run_waits.opened_at < coalesce(?, 4611686018427387904) AND (run_waits.opened_at > coalesce(?, -1) OR
+    run_waits.opened_at = ? AND run_waits.run_id > ? OR run_waits.opened_at = ? AND run_waits.run_id = ? AND
+    run_waits.path > ?) ORDER BY run_waits.opened_at, run_waits.run_id, run_waits.path
 LIMIT ? OFFSET ?;
 
 -- inbox_paths
@@ -3429,12 +3442,6 @@ FROM json_each(?) AS batch_members) AS batch WHERE runs.id = batch.id RETURNING 
 -- keep_expired_threads
 -- Keep threads whose old checkpoints were deleted until they are used again.
 UPDATE threads SET expires_at=? WHERE threads."key" in (select value from json_each(?));
-
--- key_holder
--- Find the run that holds an ordering key.
-SELECT runs.id
-FROM runs
-WHERE runs.ordering_key = ? AND runs.holds_key = 1;
 
 -- key_of_run
 -- Read the ordering key of a run.
@@ -3532,6 +3539,21 @@ FROM chat_turns JOIN run_calls ON run_calls.run_id = chat_turns.run_id
 WHERE chat_turns.session_id = ? AND chat_turns.turn < ? AND run_calls.kind = 'summary' ORDER BY chat_turns.turn DESC,
     run_calls.at DESC, run_calls."key" DESC
 LIMIT ? OFFSET ?;
+
+-- latest_firings
+-- Read the latest firings of several schedules, with the status of their runs.
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
+    schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
+    schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
+    schedule_firings.count, runs.status AS run_status
+FROM (SELECT batch.uid AS uid, coalesce((SELECT newer.slot
+FROM schedule_firings AS newer
+WHERE newer.schedule_uid = batch.uid ORDER BY newer.slot DESC
+LIMIT 1 OFFSET ?), -4611686018427387904) AS floor
+FROM (SELECT json_extract(value, '$[0]') AS uid
+FROM json_each(?) AS batch_members) AS batch) AS floors JOIN schedule_firings ON schedule_firings.schedule_uid =
+    floors.uid AND schedule_firings.slot >= floors.floor LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id AND
+    schedule_firings.outcome = 'started';
 
 -- lease_slots
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
@@ -3656,7 +3678,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -3699,7 +3724,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -3746,7 +3774,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -3816,7 +3847,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_3
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -3854,7 +3888,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -3885,7 +3922,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -3916,7 +3956,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -3948,7 +3991,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -3991,7 +4037,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4046,7 +4095,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_3
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4082,7 +4134,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4112,7 +4167,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4142,7 +4200,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4174,7 +4235,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4218,7 +4282,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4250,7 +4317,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4313,7 +4383,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_3
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4351,7 +4424,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4381,7 +4457,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4412,7 +4491,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4444,7 +4526,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4479,7 +4564,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_5
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_3
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_3)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4517,7 +4605,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4548,7 +4639,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4579,7 +4673,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4611,7 +4708,10 @@ WHERE idempotency_keys.run_id = found.id AND run_children.run_id != found.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_3
 FROM run_results
-WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = found.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || found.target || '"') AS pinned_version_2
+FROM run_inputs
+WHERE run_inputs.run_id = found.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(found.ended_at, (SELECT now_us() AS
     now_us_2)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = found.id AND run_attempts.attempt = 1), found.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS
@@ -4697,8 +4797,8 @@ LIMIT ? OFFSET ?;
 SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.due_at, schedule_firings.decided_at,
     schedule_firings.kind, schedule_firings.outcome, schedule_firings.reason, schedule_firings.detail,
     schedule_firings.run_id, schedule_firings.open, schedule_firings.prepared, schedule_firings.last_slot,
-    schedule_firings.count
-FROM schedule_firings
+    schedule_firings.count, runs.status AS run_status
+FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id AND schedule_firings.outcome = 'started'
 WHERE schedule_firings.schedule_uid = ? AND (CAST(? AS BIGINT) IS NULL OR schedule_firings.slot < ?) ORDER BY
     schedule_firings.slot DESC
 LIMIT ? OFFSET ?;
@@ -4869,7 +4969,19 @@ SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, w
     webhook_endpoints.disabled_reason, webhook_endpoints.disabled_at, webhook_endpoints.failures,
     webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at, webhook_endpoints.last_success_at,
     webhook_endpoints.probe_at, webhook_endpoints.paid_until, webhook_endpoints.served_at, webhook_endpoints.version,
-    webhook_endpoints.created_at, webhook_endpoints.updated_at
+    webhook_endpoints.created_at, webhook_endpoints.updated_at, (SELECT count(*) AS count_1
+FROM (SELECT webhook_deliveries.status AS status
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND webhook_deliveries.neutral = 0 ORDER BY
+    webhook_deliveries.id DESC
+LIMIT 100 OFFSET ?) AS latest
+WHERE latest.status = 'delivered') AS recent_delivered, (SELECT count(*) AS count_2
+FROM (SELECT webhook_deliveries.status AS status
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = webhook_endpoints.id AND webhook_deliveries.neutral = 0 ORDER BY
+    webhook_deliveries.id DESC
+LIMIT 100 OFFSET ?) AS latest
+WHERE latest.status = 'failed') AS recent_failed
 FROM webhook_endpoints
 WHERE webhook_endpoints.kind = 'endpoint' AND (CAST(? AS TEXT) IS NULL OR webhook_endpoints.tenant = ?) AND (CAST(? AS
     TEXT) IS NULL OR webhook_endpoints.id > ?) ORDER BY webhook_endpoints.id
@@ -4889,7 +5001,7 @@ WHERE webhook_sources.tenant = ? ORDER BY webhook_sources.name;
 SELECT workers.id, workers.status, workers.host, workers.pid, workers.version, workers.lanes, workers.capacity,
     workers.active, workers.has_lock, workers.started_at, workers.heartbeat_at, workers.lease_until, workers.ended_at,
     workers.targets, workers.health_address, workers.drain_requested_at, workers.memory_bytes, workers.cpu_percent,
-    workers.python
+    workers.python, workers.drain_until
 FROM workers
 WHERE workers.status IN ('online', 'draining') OR ? = 1 ORDER BY workers.id DESC
 LIMIT 500 OFFSET ?;
@@ -5139,7 +5251,9 @@ FROM webhook_deliveries
 WHERE webhook_deliveries.status IN ('pending', 'delivering') AND webhook_deliveries.next_at <= (SELECT now_us() AS
     now_us_8)) AS webhooks, (SELECT count(*) AS count_1
 FROM workers
-WHERE workers.status IN ('online', 'draining')) AS workers;
+WHERE workers.status IN ('online', 'draining')) AS workers, (SELECT count(*) AS count_2
+FROM servers
+WHERE servers.heartbeat_at >= now_us() - 60000000) AS servers;
 
 -- make_schedules_due
 -- Let the schedules service start the buffered slots of schedules.
@@ -5722,11 +5836,15 @@ UPDATE memories SET vault_id=? WHERE memories.tenant = ? AND memories.id = ? RET
     memory_type, description, created_at, last_seq;
 
 -- memory_newest_entries
--- Read entries of a memory, newest first.
+-- Read entries of a memory, newest first, with the tenant of the memory and what of it is replicated.
 SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
     memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
     memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
-    memory_entries.correction_reason
+    memory_entries.correction_reason, (SELECT memories.tenant
+FROM memories
+WHERE memories.id = ?) AS tenant, (SELECT memories.applied_seq
+FROM memories
+WHERE memories.id = ?) AS applied_seq
 FROM memory_entries
 WHERE memory_entries.memory_id = ? AND memory_entries.seq < ? AND memory_entries.seq > ? AND memory_entries.created_at <
     ? AND memory_entries.created_at > ? AND memory_entries.deleted_at IS NULL AND (memory_entries.expires_at IS NULL OR
@@ -5741,11 +5859,15 @@ WHERE memories.last_seq <= memories.applied_seq ORDER BY memories.used_at
 LIMIT ? OFFSET ?;
 
 -- memory_oldest_entries
--- Read entries of a memory, oldest first.
+-- Read entries of a memory, oldest first, with the tenant of the memory and what of it is replicated.
 SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_entries.changed_seq, memory_entries.text,
     memory_entries.summary, memory_entries.metadata, memory_entries.tags, memory_entries.created_at,
     memory_entries.expires_at, memory_entries.corrects, memory_entries.corrected_by, memory_entries.corrected_at,
-    memory_entries.correction_reason
+    memory_entries.correction_reason, (SELECT memories.tenant
+FROM memories
+WHERE memories.id = ?) AS tenant, (SELECT memories.applied_seq
+FROM memories
+WHERE memories.id = ?) AS applied_seq
 FROM memory_entries
 WHERE memory_entries.memory_id = ? AND memory_entries.seq < ? AND memory_entries.seq > ? AND memory_entries.created_at <
     ? AND memory_entries.created_at > ? AND memory_entries.deleted_at IS NULL AND (memory_entries.expires_at IS NULL OR
@@ -6143,15 +6265,6 @@ FROM checkpoints
 WHERE checkpoints.thread = ? AND checkpoints.ns = ? ORDER BY checkpoints.id DESC
 LIMIT 1 OFFSET ?;
 
--- newest_checkpoint_of_run
--- Read the newest checkpoint that a run has stored in its thread.
-SELECT checkpoints.thread, checkpoints.ns, checkpoints.id, checkpoints.parent_id, checkpoints.run_id,
-    checkpoints.attempt, checkpoints.encoding, checkpoints.checkpoint, checkpoints.versions, checkpoints.metadata,
-    checkpoints.snapshot, checkpoints.created_at
-FROM checkpoints
-WHERE checkpoints.run_id = ? AND checkpoints.thread = ? AND checkpoints.ns = ? ORDER BY checkpoints.id DESC
-LIMIT 1 OFFSET ?;
-
 -- newest_checkpoints_of_threads
 -- Find the newest checkpoints of threads.
 SELECT threads."key", threads.state_updated_at, (SELECT max(checkpoints.id) AS max_1
@@ -6298,7 +6411,7 @@ FROM webhook_messages ORDER BY webhook_messages.id
 LIMIT 500 OFFSET ?;
 
 -- oldest_ended_run
--- Read the age of the oldest ended run, for metrics.
+-- Read the age of the oldest ended run that retention may delete.
 SELECT (SELECT now_us() AS now_us_1) - runs.ended_at AS age_us
 FROM runs
 WHERE runs.ended_at IS NOT NULL AND runs.holds_key = 0 ORDER BY runs.ended_at
@@ -6515,7 +6628,10 @@ WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || runs.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS NULL
@@ -6564,7 +6680,10 @@ WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || runs.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS NULL
@@ -7046,6 +7165,13 @@ SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.ro
     api_keys.expires_at, api_keys.revoked_at, api_keys.last_used_at, api_keys.created_by
 FROM api_keys
 WHERE api_keys.id = ?;
+
+-- read_key_by_hash
+-- Read the API key that was made elsewhere, if it is stored already.
+SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
+    api_keys.expires_at, api_keys.revoked_at, api_keys.last_used_at, api_keys.created_by
+FROM api_keys
+WHERE api_keys.hash = ?;
 
 -- read_lane_clocks
 -- Note the virtual time of lanes once a minute.
@@ -7776,14 +7902,14 @@ WHERE 1 = 1 ON CONFLICT (event_id, "trigger") DO UPDATE SET outcome = 'pending',
 UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, now_us()) WHERE workers.id = ? AND
     workers.status IN ('online', 'draining') RETURNING id, status, host, pid, version, lanes, capacity, active,
     has_lock, started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at,
-    memory_bytes, cpu_percent, python;
+    memory_bytes, cpu_percent, python, drain_until;
 
 -- request_drain_of_version
 -- Request that the workers of a version claim no more runs.
 UPDATE workers SET drain_requested_at=now_us() WHERE workers.version = ? AND workers.status IN ('online', 'draining')
     AND workers.drain_requested_at IS NULL RETURNING id, status, host, pid, version, lanes, capacity, active, has_lock,
     started_at, heartbeat_at, lease_until, ended_at, targets, health_address, drain_requested_at, memory_bytes,
-    cpu_percent, python;
+    cpu_percent, python, drain_until;
 
 -- reserve_event_ids
 -- Reserve the ids of senders for new events.
@@ -8698,7 +8824,10 @@ WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || runs.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS NULL
@@ -8751,7 +8880,10 @@ WHERE idempotency_keys.run_id = runs.id AND run_children.run_id != runs.id
 LIMIT 1 OFFSET ?) IS NULL) AND (CAST(? AS TEXT) IS NULL OR (SELECT coalesce(json_extract(run_results.error, '$.' ||
     'code'), json_extract(run_results.error, '$.' || 'type')) AS coalesce_1
 FROM run_results
-WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
+WHERE run_results.run_id = runs.id) = ?) AND (CAST(? AS TEXT) IS NULL OR (SELECT json_extract(run_inputs."plan",
+    '$.pins."' || runs.target || '"') AS pinned_version_1
+FROM run_inputs
+WHERE run_inputs.run_id = runs.id) = ?) AND (CAST(? AS BIGINT) IS NULL OR coalesce(runs.ended_at, (SELECT now_us() AS
     now_us_1)) - coalesce((SELECT run_attempts.started_at
 FROM run_attempts
 WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) >= ?) AND (CAST(? AS BIGINT) IS NULL

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runlane.api.error_responses import BodyTooLarge, problem
 from runlane.api.router import RawRoute
-from runlane.offload import LARGE_BYTES
+from runlane.event_loop.offload import LARGE_BYTES
 
 # Enough for an API key as JSON.
 SMALL_BYTES: Final = 4096

@@ -20,7 +20,7 @@ from runlane.api.body import LargeBodyRoute
 from runlane.api.idempotency import is_valid_key
 from runlane.api.schemas.tasks import TaskRunRequest
 from runlane.domain.access import Permission
-from runlane.offload import LARGE_BYTES, offload_if
+from runlane.event_loop.offload import LARGE_BYTES, offload_if
 
 _JSON = "application/json"
 

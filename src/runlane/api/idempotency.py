@@ -23,7 +23,7 @@ from runlane.api.change_hints import hint_change
 from runlane.api.serializers import ValueBody
 from runlane.api.services import parts_of
 from runlane.errors import Conflict, InvalidRequest, RunlaneError
-from runlane.offload import LARGE_BYTES, offload_if
+from runlane.event_loop.offload import LARGE_BYTES, offload_if
 from runlane.store.access.idempotency import claim_answer, drop_claim, keep_answer
 
 MAX_KEY = 255

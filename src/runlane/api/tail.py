@@ -1,36 +1,35 @@
 """The tail: serves all readers of streams in a process.
 
 Each followed run has a feed with the number of the last event it has reached. Events from the bus that continue there
-are forwarded. Anything else makes the feed read the database, many feeds in one query: a gap, a notice without events,
-an outage, a process that died between commit and publish. A reader that is behind (new or slow) reads the database at
-its own pace and joins its feed when it has caught up. So replay, live events and repair share one path, and the buffer
-of a reader is bounded.
+are forwarded. After a gap or a notice without events the feed reads the database, many feeds in one query; now and then
+all feeds read it, for an outage or a process that died between commit and publish. A reader that is behind (new or
+slow) reads the database at its own pace and joins its feed when it has caught up. So replay, live events and repair
+share one path, and the buffer of a reader is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
 
 from runlane.api.sse_encoding import delta_frame, line_frame
-from runlane.api.tail_page import Encoding, Page
+from runlane.api.tail_page import PAGE, Encoding, Page, PageReads
 from runlane.bus import Bus
 from runlane.domain.events import Delta, EventType, Notice, StoredEvent
 from runlane.errors import InvalidRequest, RunlaneError, RunNotFound, Unavailable
 from runlane.observability.outage import outage
-from runlane.store.queue.events import read_lines, read_page, read_positions
+from runlane.store.queue.events import read_lines, read_positions
 from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 
 # A reader with more pending bytes than this returns to reading the database at its own pace.
 MAX_BUFFER_BYTES = 512 * 1024
-PAGE = 500
 # Without a bus that reaches other processes events arrive by polling; with one, polling only finds unpublished ones.
 POLL_SECONDS = 0.25
 SAFETY_POLL_SECONDS = 1.0
@@ -77,6 +76,11 @@ class Follower:
         """True when the stream has ended and everything was returned."""
         return self._over and not self._frames
 
+    @property
+    def shares_frames(self) -> bool:
+        """Whether it gets the same frames as other readers."""
+        return self._encoding is None
+
     async def next(self, timeout_seconds: float) -> bytes:
         """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
         if not self._frames and not self._over and not self._live:
@@ -109,10 +113,10 @@ class Follower:
         self.shut()
 
     def on_event(self, line: StoredEvent, frame: bytes) -> None:
-        """Accept an event from the feed, if it is the next one for this reader."""
+        """Accept an event from the feed, if it is the next one for this reader. `frame` is that of shared frames."""
         if self._over or not self._live or line.seq != self._seq + 1:
             return
-        if self._bytes + len(frame) > MAX_BUFFER_BYTES:
+        if self._bytes + (len(frame) or len(line.data)) > MAX_BUFFER_BYTES:
             # Too slow for live events: it reads the rest from the database.
             self.fall_back()
             return
@@ -199,7 +203,9 @@ class Tail:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
-        self._reading: dict[tuple[str, int], asyncio.Task[Page]] = {}
+        self._pages = PageReads(database)
+        # The runs whose feeds have to read the database.
+        self._stale: set[str] = set()
         self._when_shut: set[Callable[[], None]] = set()
 
     @property
@@ -224,9 +230,8 @@ class Tail:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        if self._reading:
-            # Pending reads still complete, so that nothing reads from a database that is closed next.
-            await asyncio.wait(self._reading.values(), timeout=SAFETY_POLL_SECONDS)
+        # Pending reads still complete, so that nothing reads from a database that is closed next.
+        await self._pages.complete(SAFETY_POLL_SECONDS)
 
     def shut_all(self) -> None:
         """End every stream, and new ones at once. The loop continues for readers of pending frames."""
@@ -255,6 +260,8 @@ class Tail:
             raise
         if feed.seq < 0:
             feed.seq = positions[0].last_seq
+            if run_id in self._stale:
+                self._changed.set()  # a notice came during the read, which may have been too early for its event
         if self._stopping:
             follower.shut()
         return follower
@@ -262,14 +269,15 @@ class Tail:
     def follow_new(self, run_id: str, encoding: Encoding | None = None) -> Follower:
         """Return a reader of the events of a run that this process has just accepted, after that of its acceptance.
 
-        It joins its feed at once, so the notice of the claim is forwarded without a read. The next read of the loop,
-        which many new readers share, finds a claim whose notice was sent before.
+        It joins its feed at once, so the notice of the claim is forwarded without a read. A claim whose notice was sent
+        before is found by one read, which many new readers share: when their subscriptions have begun.
         """
         follower, feed = self._enter(run_id, ACCEPTED_SEQ, encoding)
         feed.seq = max(feed.seq, ACCEPTED_SEQ)
         if feed.seq == ACCEPTED_SEQ:
             follower.join()
-            self._changed.set()
+            if not self._bus.confirms_followers:
+                self._read_again(feed)
         if self._stopping:
             follower.shut()
         return follower
@@ -296,23 +304,8 @@ class Tail:
         self._bus.announce_reader(feed.run_id)
 
     async def page(self, run_id: str, after: int) -> Page:
-        """Return stored events of a run. Concurrent readers of the same page share one read and its encoding."""
-        key = (run_id, after)
-        reading = self._reading.get(key)
-        if reading is None:
-            reading = self._reading[key] = asyncio.create_task(self._read(run_id, after))
-            reading.add_done_callback(lambda task: self._have_read(key, task))
-        # A reader that disconnects must not cancel the read for the others.
-        return await asyncio.shield(reading)
-
-    async def _read(self, run_id: str, after: int) -> Page:
-        lines = await read_page(self._database, run_id, after, PAGE)
-        return Page(run_id, after, lines, len(lines) == PAGE)
-
-    def _have_read(self, key: tuple[str, int], reading: asyncio.Task[Page]) -> None:
-        del self._reading[key]
-        if not reading.cancelled():
-            reading.exception()  # no reader may be waiting for it any more
+        """Return stored events of a run. Readers share the reads."""
+        return await self._pages.get(run_id, after)
 
     async def is_over(self, run_id: str, seq: int) -> bool:
         """Return whether no event follows this number: a retried run continues after `done`, a deleted one does not."""
@@ -334,11 +327,15 @@ class Tail:
             if live:
                 self.announce(feed)
         if message.last_seq < 0 or message.last_seq > feed.seq:
-            self._changed.set()
+            self._read_again(feed)
+
+    def _read_again(self, feed: Feed) -> None:
+        self._stale.add(feed.run_id)
+        self._changed.set()
 
     def _forward(self, feed: Feed, line: StoredEvent) -> None:
         feed.seq = line.seq
-        frame = line_frame(feed.run_id, line)
+        frame = line_frame(feed.run_id, line) if any(one.shares_frames for one in feed.followers) else b""
         for follower in tuple(feed.followers):
             follower.on_event(line, frame)
 
@@ -348,13 +345,20 @@ class Tail:
 
     async def _loop(self) -> None:
         """Bring feeds up to date with the database. During an outage readers keep their streams."""
+        clock = asyncio.get_running_loop().time
+        swept_at = clock()
         while True:
+            poll_seconds = SAFETY_POLL_SECONDS if self._bus.reaches_others else POLL_SECONDS
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SAFETY_POLL_SECONDS if self._bus.reaches_others else POLL_SECONDS):
+                async with asyncio.timeout_at(swept_at + poll_seconds):
                     await self._changed.wait()
             self._changed.clear()
+            stale, self._stale = self._stale, set[str]()
+            if clock() >= swept_at + poll_seconds:
+                # Notices of others may be lost, however many arrive.
+                stale, swept_at = set(self._feeds), clock()
             try:
-                await self._repair()
+                await self._repair(stale)
             except Unavailable as error:
                 outage.failed("a read of events", str(error))
                 await asyncio.sleep(SAFETY_POLL_SECONDS)
@@ -362,8 +366,10 @@ class Tail:
                 log.exception("tail_failed")
                 await asyncio.sleep(SAFETY_POLL_SECONDS)
 
-    async def _repair(self) -> None:
-        feeds = {run_id: feed for run_id, feed in self._feeds.items() if feed.seq >= 0}
+    async def _repair(self, run_ids: Collection[str]) -> None:
+        followed = {run_id: feed for run_id in run_ids if (feed := self._feeds.get(run_id)) is not None}
+        feeds = {run_id: feed for run_id, feed in followed.items() if feed.seq >= 0}
+        self._stale |= followed.keys() - feeds.keys()  # read again after the first read of their reader
         if not feeds:
             return
         positions = {position.run_id: position for position in await read_positions(self._database, list(feeds))}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from runlane.api.sse_encoding import cut_frame, line_frame
 from runlane.domain.events import EventType, StoredEvent
+from runlane.store.queue.events import read_page
+from runlane.store.sql.database import Database
+
+PAGE: Final = 500
 
 
 class Encoding(Protocol):
@@ -58,3 +63,35 @@ class Page:
             frames.append(event(self.run_id, line))
             last = line.seq
         return b"".join(frames)
+
+
+class PageReads:
+    """Reads pages. Concurrent readers of the same page share one read and its encoding."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._reading: dict[tuple[str, int], asyncio.Task[Page]] = {}
+
+    async def get(self, run_id: str, after: int) -> Page:
+        """Return stored events of a run after a number."""
+        key = (run_id, after)
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = asyncio.create_task(self._read(run_id, after))
+            reading.add_done_callback(lambda task: self._have_read(key, task))
+        # A reader that disconnects must not cancel the read for the others.
+        return await asyncio.shield(reading)
+
+    async def complete(self, timeout_seconds: float) -> None:
+        """Wait for pending reads."""
+        if self._reading:
+            await asyncio.wait(self._reading.values(), timeout=timeout_seconds)
+
+    async def _read(self, run_id: str, after: int) -> Page:
+        lines = await read_page(self._database, run_id, after, PAGE)
+        return Page(run_id, after, lines, len(lines) == PAGE)
+
+    def _have_read(self, key: tuple[str, int], reading: asyncio.Task[Page]) -> None:
+        del self._reading[key]
+        if not reading.cancelled():
+            reading.exception()  # no reader may be waiting for it any more

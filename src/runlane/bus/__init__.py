@@ -53,6 +53,13 @@ class Bus(Protocol):
         """Whether messages of other processes arrive at this moment."""
         ...
 
+    @property
+    def confirms_followers(self) -> bool:
+        """Whether a new follower of a run gets a notice without events when messages of other processes reach it."""
+        ...
+
+    # The processes that share the maintenance, as a survey of this process has counted them.
+    live_processes: int
     # Called with each published notice, and with each hint, while a page is open somewhere.
     on_publish: Callable[[Notice], None] | None
     on_hint: Callable[[Hint], None] | None
@@ -85,8 +92,11 @@ class Bus(Protocol):
         """Call `receive` with the id of each cancelled run; return a function that unsubscribes."""
         ...
 
-    def report_survey(self, due: Collection[MaintenanceService]) -> None:
-        """Report to the maintenance of this process which services have work, by a survey of the database."""
+    def report_survey(self, due: Collection[MaintenanceService], processes: int | None = None) -> None:
+        """Report to the maintenance of this process which services have work, by a survey of the database.
+
+        `processes` is the number of live processes, if the survey has counted them.
+        """
         ...
 
     def report_work(self, due: Collection[MaintenanceService]) -> None:

@@ -58,6 +58,7 @@ class MemoryBus:
 
     kind = "none"
     reaches_others = False
+    confirms_followers = False
 
     def __init__(self) -> None:
         self._listeners: list[MemoryListener] = []
@@ -66,6 +67,7 @@ class MemoryBus:
         self._maintenance_receivers: list[ReceiveDue] = []
         self._timers: dict[MaintenanceService, asyncio.TimerHandle] = {}
         self._followers: defaultdict[str, list[Receive]] = defaultdict(list)
+        self.live_processes = 1
         self.on_publish: Callable[[Notice], None] | None = None
         self.on_hint: Callable[[Hint], None] | None = None
 
@@ -113,7 +115,9 @@ class MemoryBus:
     def on_reader(self, receive: Callable[[str], None]) -> Callable[[], None]:
         return _subscribe(self._reader_receivers, receive)
 
-    def report_survey(self, due: Collection[MaintenanceService]) -> None:
+    def report_survey(self, due: Collection[MaintenanceService], processes: int | None = None) -> None:
+        if processes is not None:
+            self.live_processes = processes
         for receive in tuple(self._maintenance_receivers):
             receive(due, surveyed=True)
 

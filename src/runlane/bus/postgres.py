@@ -179,7 +179,7 @@ class PostgresBus(MemoryBus):
                 self._wake_sender()
 
     def served(self, lanes: Iterable[str]) -> None:
-        """Let the other workers that were woken for these lanes sleep on."""
+        """Cancel the wake-up of other workers for these lanes."""
         for lane in lanes:
             self._send(BellServed(lane))
 

@@ -86,6 +86,10 @@ class RedisBus(MemoryBus):
     def reaches_others(self) -> bool:
         return self.connected
 
+    @property
+    def confirms_followers(self) -> bool:
+        return self.connected
+
     async def start(self) -> None:
         self._client = open_client(self._url)
         self._tasks = [

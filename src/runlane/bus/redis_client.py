@@ -19,7 +19,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisClusterException, RedisError
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
 from runlane.errors import InvalidSettings
 
@@ -114,12 +114,34 @@ class OneServer:
         self._blocking = blocking
         self._subscriber = subscriber
         self._sentinels = sentinels
+        self._sender: Any = None
 
     async def send(self, bells: Sequence[str], messages: Sequence[tuple[str, bytes]]) -> None:
-        async with self._quick.pipeline(transaction=False) as pipe:
-            for bell in bells:
-                pipe.eval(_RING, 1, bell, cast("str", BELL_CAP), cast("str", _BELL_SECONDS))
-            await _publish(pipe, messages)
+        # One connection, which is kept: a pipeline of the library would check and return it each time, and would write
+        # some iterations of the event loop later, after the runs that a claim has started.
+        connection, self._sender = self._sender, None
+        if connection is not None and _is_closed(connection):
+            await self._give_back(connection)
+            connection = None
+        if connection is None:
+            connection = await self._blocking.connection_pool.get_connection()
+        rings = [("EVAL", _RING, 1, bell, BELL_CAP, _BELL_SECONDS) for bell in bells]
+        commands = [*rings, *(("PUBLISH", channel, message) for channel, message in messages)]
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+                for _ in commands:
+                    with contextlib.suppress(ResponseError):  # the others are sent nevertheless
+                        await connection.read_response()
+        except BaseException:
+            await self._give_back(connection)
+            raise
+        self._sender = connection
+
+    async def _give_back(self, connection: Any) -> None:
+        with contextlib.suppress(*REDIS_ERRORS):
+            await connection.disconnect(nowait=True)
+        await self._blocking.connection_pool.release(connection)
 
     async def take(self, bells: Sequence[str], timeout_seconds: float) -> bool:
         return await _take(self._blocking, bells, timeout_seconds)
@@ -128,6 +150,9 @@ class OneServer:
         return await _subscribe(self._subscriber, channels)
 
     async def renew(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            await self._give_back(sender)
         for client in (self._quick, self._blocking):
             await client.connection_pool.disconnect(inuse_connections=False)
 
@@ -200,6 +225,12 @@ class Cluster:
         await self._quick.initialize()
         node = random.choice(self._quick.get_nodes())  # noqa: S311 - load balancing
         return redis.Redis(host=node.host, port=cast("int", node.port), **self._access, **options)
+
+
+def _is_closed(connection: Any) -> bool:
+    """Return whether the server has closed a connection, for example because it was idle for long."""
+    reader = connection._reader  # noqa: SLF001 - the library notices it only by a read
+    return reader is None or reader.at_eof()
 
 
 async def _publish(pipe: Any, messages: Sequence[tuple[str, bytes]]) -> None:

@@ -67,7 +67,7 @@ def scaling(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Show how many slots the runs need that are running or could start."""
+    """Show how many slots are needed for the runs that are running or could start."""
     names = split_names(lanes)
 
     async def on_server(client: Client) -> Demand:
@@ -113,7 +113,7 @@ def drain(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Let a worker, or all workers of a version, finish their runs and claim no more, without ending a process."""
+    """Drain a worker, or all workers of a version: they finish their runs, claim no more and keep running."""
     if worker is not None and version is None:
         found = _drain_worker(worker, url, api_key, draining=not cancel)
         running = counted(found.active, "run")

@@ -64,15 +64,6 @@ def on_server_or_app(
     return result
 
 
-def on_own_database(work: Callable[[Database], Awaitable[T]]) -> T:
-    """Call the function with the database that the settings name."""
-
-    async def on_app(app: App) -> T:
-        return await work(await app.database())
-
-    return _on_own_app(on_app)
-
-
 def _on_own_app(work: Callable[[App], Awaitable[T]]) -> T:
     async def call() -> T:
         async with open_app() as app:

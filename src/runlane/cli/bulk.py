@@ -17,6 +17,7 @@ from runlane.cli.run_options import (
     MaxCost,
     MinCost,
     Parent,
+    PinnedTo,
     Roots,
     Shorter,
     Worker,
@@ -121,6 +122,7 @@ def start(
     worker: Worker = None,
     session: ChatSession = None,
     error: ErrorCode = None,
+    definition: PinnedTo = None,
     roots: Roots = False,
     longer: Longer = None,
     shorter: Shorter = None,
@@ -146,7 +148,7 @@ def start(
     filters = {"status": status, "target": task, "lane": lane, "ordering_key": key, "text": text}
     filters |= {"tags": check_tags(tag or ()), "schedule_id": schedule, "parent": parent, "worker": worker}
     filters |= {"forked_from": forked_from}
-    filters |= {"session": session, "error_code": error, "roots": roots or None}
+    filters |= {"session": session, "error_code": error, "roots": roots or None, "definition": definition}
     filters |= {"min_duration_seconds": longer, "max_duration_seconds": shorter}
     filters |= {"min_cost_usd": min_cost, "max_cost_usd": max_cost}
     given: dict[str, Any] = {

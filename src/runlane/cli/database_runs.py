@@ -8,7 +8,7 @@ from typing import Any
 
 from runlane.cli.backend import audit_actor, open_app
 from runlane.domain.run import Accepted, Status
-from runlane.run_tagger import RunTagger
+from runlane.operators.run_tagger import RunTagger
 from runlane.store.sql.database import Database
 
 

@@ -93,7 +93,7 @@ def unknown_settings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 async def _check_database(settings: Settings) -> list[Finding]:
-    from runlane.diagnosis.checks import check_secrets, check_webhooks, check_work
+    from runlane.diagnosis.checks import check_retention, check_secrets, check_webhooks, check_work
     from runlane.store.sql.migrate import check_schema
 
     async def check(database: Database) -> list[Finding]:
@@ -106,6 +106,7 @@ async def _check_database(settings: Settings) -> list[Finding]:
             *await check_work(database),
             await check_secrets(database, settings),
             *await check_webhooks(database, settings),
+            await check_retention(database, settings),
         ]
 
     return await _with_database(settings, check)

@@ -28,9 +28,9 @@ _SHOWN_DATA = 80
 
 @app.command(name="send")
 def send(
-    name: Annotated[str, typer.Argument(help="What happened, in words separated by dots, such as order.paid.")],
+    name: Annotated[str, typer.Argument(help="Name of the event, in words separated by dots, such as order.paid.")],
     data: Annotated[
-        str | None, typer.Option(help="What is known about it, as JSON; @FILE reads a file, - reads stdin.")
+        str | None, typer.Option(help="The data of the event as JSON; @FILE reads a file, - reads stdin.")
     ] = None,
     id: Annotated[  # noqa: A002 - the word of the API
         str | None, typer.Option(help="The sender's id: a second event with it is not stored.")

@@ -20,7 +20,7 @@ def health(
         typer.Option(min=1, max=65535, help="Port of the process. Default: 8765, then 9000, whichever answers."),
     ] = None,
     host: Annotated[str, typer.Option(help="Host of the process.")] = "127.0.0.1",
-    ready: Annotated[bool, typer.Option("--ready", help="Ask whether it is ready, not only whether it lives.")] = False,
+    ready: Annotated[bool, typer.Option("--ready", help="Check readiness instead of liveness.")] = False,
     timeout_seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long to wait for the answer.")] = 3.0,
 ) -> None:
     """Exit with code 0 if a server or worker on this machine is alive, otherwise with 1."""

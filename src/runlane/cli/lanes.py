@@ -156,7 +156,7 @@ def unassign(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Let kinds of runs use the lane of their code again. Runs that wait stay in this lane."""
+    """Remove the assignment of kinds of runs. New runs use the lane that their code names; waiting ones stay."""
     tasks = split_names(kinds)
 
     async def on_server(client: Client) -> None:
@@ -222,7 +222,7 @@ def hold(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Let a lane start nothing until the hold is released. When the command returns, no claim of it is left."""
+    """Keep a lane from starting runs until the hold is released. When the command returns, no earlier claim is left."""
     seconds = None if minutes is None else minutes * 60
 
     async def on_server(client: Client) -> LaneHold:

@@ -32,17 +32,19 @@ _MAX_TEXT = 60
 def create(
     run: Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")],
     step: Annotated[str, typer.Argument(help="Path of the question; see: runlane inbox", metavar="STEP")],
-    person: Annotated[str, typer.Option(help="For whom the link is made; the answer and the audit log name it.")],
+    person: Annotated[
+        str, typer.Option(help="The person that the link is for, recorded with the answer and in the audit log.")
+    ],
     answer: Annotated[
         str | None, typer.Option(help="The fields as a JSON object, or a string; @FILE reads a file, - reads stdin.")
     ] = None,
     field: Annotated[list[str] | None, typer.Option(help="One field as NAME=VALUE. May be repeated.")] = None,
-    expires_hours: Annotated[float, typer.Option(help="Hours until it ends, 72 at most.")] = MAX_LINK_SECONDS / 3600,
+    expires_hours: Annotated[float, typer.Option(help="Hours until it expires, at most 72.")] = MAX_LINK_SECONDS / 3600,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Make a link that gives this answer to a question without a key, and print its address, this once."""
+    """Create a link that gives this answer to a question without a key. Its address is printed once."""
     from runlane.cli.question_form import parse_answer, parse_fields
 
     if (answer is None) == (not field):
@@ -63,7 +65,7 @@ def create(
 
 @app.command(name="list")
 def list_links(
-    run: Annotated[str | None, typer.Option(help="Of this run alone.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only links of this run.")] = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
@@ -93,7 +95,7 @@ def revoke(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """End a link, at once and everywhere."""
+    """Revoke a link, on every server at once."""
     ended = _on_server(url, api_key, lambda client: client.revoke_link(link))
     print_result(to_dict(ended), f"{ended.id}: revoked.", json=json)
 

@@ -32,7 +32,7 @@ def serve(
     worker: Annotated[bool, typer.Option("--worker", help="Execute runs in this process, too.")] = False,
     concurrency: Concurrency = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Offer only what reads. On a server, use a key of a viewer.")
+        bool, typer.Option("--read-only", help="Offer only tools that read. On a server, use a key of a viewer.")
     ] = False,
     url: Url = None,
     api_key: ApiKey = None,

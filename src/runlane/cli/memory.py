@@ -42,11 +42,11 @@ MemoryId = Annotated[str, typer.Argument(help="Id of the memory.", metavar="MEMO
 VaultId = Annotated[str, typer.Argument(help="Id of the vault.", metavar="VAULT")]
 EntryId = Annotated[str, typer.Argument(help="Id of the entry.", metavar="ENTRY")]
 Title = Annotated[str, typer.Argument(help="1 to 50 letters, digits and hyphens.", metavar="TITLE")]
-Description = Annotated[str, typer.Option(help="What it is for.")]
+Description = Annotated[str, typer.Option(help="The purpose of the memory.")]
 Key = Annotated[str | None, typer.Option("--idempotency-key", help="A repeated call with the same key does nothing.")]
 FromFile = Annotated[Path | None, typer.Option("--file", help="Read it from this file; - reads stdin.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="NAME=VALUE; may be given several times.")]
-Committed = Annotated[bool, typer.Option("--committed", help="Read what the database has, not the file of the node.")]
+Committed = Annotated[bool, typer.Option("--committed", help="Read from the database, not from the file of the node.")]
 
 
 def call(
@@ -80,14 +80,14 @@ def call(
 def create_user(
     user: Annotated[str, typer.Argument(help="1 to 20 of a-z, 0-9 and '_'.", metavar="USER")],
     email: Annotated[str, typer.Option(help="The email address.")],
-    display_name: Annotated[str, typer.Option(help="The name for people.")] = "",
+    display_name: Annotated[str, typer.Option(help="The display name.")] = "",
     time_zone: Annotated[str, typer.Option(help="A zone such as Europe/Paris.")] = DEFAULT_ZONE,
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Create a user that memory is kept for."""
+    """Create a user, for whom memory is stored."""
     made = call(
         url,
         api_key,
@@ -177,7 +177,7 @@ def delete_vault(
 def create_memory(
     title: Title,
     vault: Annotated[str | None, typer.Option(help="Id of the vault. Default: the vault `default`.")] = None,
-    memory_type: Annotated[str, typer.Option("--type", help="What kind of memory it is.")] = DEFAULT_MEMORY_TYPE,
+    memory_type: Annotated[str, typer.Option("--type", help="The type of the memory.")] = DEFAULT_MEMORY_TYPE,
     description: Description = "",
     tenant: Tenant = None,
     url: Url = None,
@@ -263,7 +263,7 @@ def create_entry(
     memory_id: MemoryId,
     text: Annotated[str | None, typer.Argument(help="The text of the entry.")] = None,
     file: FromFile = None,
-    summary: Annotated[str, typer.Option(help="A short version.")] = "",
+    summary: Annotated[str, typer.Option(help="A short summary of the entry.")] = "",
     tag: Tags = None,
     key: Key = None,
     tenant: Tenant = None,

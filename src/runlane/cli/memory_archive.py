@@ -82,11 +82,11 @@ def start_export(
 
 @app.command(name="read-export")
 def read_export(
-    run_id: Annotated[str, typer.Argument(help="Id of the run that exported.", metavar="RUN")],
+    run_id: Annotated[str, typer.Argument(help="Id of the export run.", metavar="RUN")],
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
-    """Print what the run of an export has written, as JSON that `import` takes."""
+    """Print the output of an export run, as JSON that `import` accepts."""
 
     async def on_server(client: Client) -> MemoryExport:
         return await client.memory.read_export(run_id)

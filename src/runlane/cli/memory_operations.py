@@ -161,7 +161,7 @@ def await_commit(
 def get_prompts(
     memory_type: Annotated[str, typer.Argument(help="The type of memory.", metavar="TYPE")] = "notes",
 ) -> None:
-    """Show the prompts with which an agent keeps a memory, as JSON."""
+    """Show the prompts that an agent uses to maintain a memory, as JSON."""
     print_json(default_prompts(memory_type))
 
 

@@ -13,6 +13,9 @@ ForkedFrom = Annotated[str | None, typer.Option(help="Only forks of this run.")]
 Worker = Annotated[str | None, typer.Option(help="Only runs that this worker executed last.")]
 ChatSession = Annotated[str | None, typer.Option(help="Only runs of this chat session.")]
 ErrorCode = Annotated[str | None, typer.Option(help="Only runs with this error code or type.")]
+PinnedTo = Annotated[
+    str | None, typer.Option(help="Only runs of this version of their orchestration or agent.", metavar="VERSION")
+]
 Roots = Annotated[bool, typer.Option("--roots", help="Without runs that other runs started as tools.")]
 Longer = Annotated[float | None, duration("Only runs that took at least this time.")]
 Shorter = Annotated[float | None, duration("Only runs that took at most this time.")]

@@ -20,6 +20,7 @@ from runlane.cli.run_options import (
     MaxCost,
     MinCost,
     Parent,
+    PinnedTo,
     Roots,
     Shorter,
     Worker,
@@ -54,6 +55,7 @@ def list_runs(
     worker: Worker = None,
     session: ChatSession = None,
     error: ErrorCode = None,
+    definition: PinnedTo = None,
     roots: Roots = False,
     longer: Longer = None,
     shorter: Shorter = None,
@@ -75,7 +77,7 @@ def list_runs(
     filters: dict[str, Any] = {"status": status, "lane": lane, "target": task, "ordering_key": key}
     filters |= {"tag": check_tags(tag or ()) or None, "parent": parent, "schedule_id": schedule}
     filters |= {"forked_from": forked_from}
-    filters |= {"worker": worker, "session": session, "error_code": error, "roots": roots}
+    filters |= {"worker": worker, "session": session, "error_code": error, "roots": roots, "definition": definition}
     filters |= {"min_duration_seconds": longer, "max_duration_seconds": shorter}
     filters |= {"min_cost_usd": min_cost, "max_cost_usd": max_cost}
     print_rows(
@@ -212,7 +214,7 @@ def tag(
     add: Annotated[list[str] | None, typer.Option(help="Tag to add. May be repeated.")] = None,
     remove: Annotated[list[str] | None, typer.Option(help="Tag to remove. May be repeated.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option("--set", help="Tag that the run shall have, and no others. May be repeated.")
+        list[str] | None, typer.Option("--set", help="Replace all tags by this one. May be repeated.")
     ] = None,
     last: Last = False,
     url: Url = None,

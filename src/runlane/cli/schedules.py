@@ -178,7 +178,7 @@ def set_schedule(
 @app.command()
 def pause(
     schedule: ScheduleId,
-    reason: Annotated[str, typer.Option(help="Why, for other people.")],
+    reason: Annotated[str, typer.Option(help="The reason, for other people.")],
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,

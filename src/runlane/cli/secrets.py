@@ -17,7 +17,7 @@ from runlane.cli.json_input import read_bytes
 from runlane.cli.options import ApiKey, Json, Tenant, Url
 from runlane.cli.output import format_time, print_json, print_result, print_rows
 from runlane.cli.terminal import read_hidden, write_line
-from runlane.domain.secret import MAX_BYTES, RotatedSecrets, Secret, check_name, check_value
+from runlane.domain.secret import MAX_BYTES, RotatedSecrets, Secret, SecretUser, check_name, check_value
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import InvalidRequest
 
@@ -91,6 +91,26 @@ def list_secrets(tenant: Tenant = None, url: Url = None, api_key: ApiKey = None,
     )  # fmt: skip
 
 
+@app.command(name="used-by")
+def used_by(
+    name: SecretName, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
+) -> None:
+    """List the definitions that refer to a secret, whether it exists or not."""
+
+    async def on_database(database: Database) -> Sequence[SecretUser]:
+        from runlane.store.definition_users import find_secret_users
+
+        return await find_secret_users(database, tenant or DEFAULT_TENANT, check_name(name))
+
+    print_rows(
+        on_server_or_database(url, api_key, lambda client: client.secrets.used_by(name, tenant=tenant), on_database),
+        ["kind", "definition", "name"],
+        lambda row: [row.kind, row.id, row.name],
+        empty="No definition refers to it.",
+        json=json,
+    )
+
+
 @app.command()
 def delete(
     name: SecretName, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
@@ -116,9 +136,9 @@ def rotate(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Encrypt with the first key the secrets that use an older one. Safe to interrupt, to repeat, and during runs.
+    """Encrypt secrets that use an older key with the first key. Safe to interrupt, to repeat, and during runs.
 
-    Exit code 1 if there are secrets that no key here decrypts.
+    Exit code 1 if some secrets cannot be decrypted by any configured key.
     """
 
     async def on_database(database: Database) -> RotatedSecrets:
@@ -139,7 +159,7 @@ def rotate(
 
 @app.command(name="new-key")
 def new_key(json: Json = False) -> None:
-    """Print a new key for RUNLANE_SECRET_KEY. It is not stored: keep it."""
+    """Print a new key for RUNLANE_SECRET_KEY. It is not stored; keep a copy."""
     from runlane.access.keyring import key_id_of, new_key
     from runlane.settings import parse_secret_keys
 

@@ -25,9 +25,17 @@ def serve(
 
     Streams end first, so that readers reconnect elsewhere; then runs drain.
     """
+    from runlane.cli.ports import bind, listen
+    from runlane.cli.startup import StartupResponder
+
+    # Before the other imports, which take most of the time of a start: a probe is answered meanwhile.
+    bound = bind(host, port, dev=False)
+    listen(bound, host)
+    startup = StartupResponder(bound)
+    startup.start()
     from runlane.cli.logs import configure_logs
 
-    # Before the other imports, because it decides what structlog loads.
+    # Before the others, because it decides what structlog loads.
     configure_logs(dev=False)
     from runlane.api.services import WorkerOptions
     from runlane.app import App
@@ -41,4 +49,4 @@ def serve(
     options = WorkerOptions(lane_names(lanes), concurrency) if worker else None
     loaded = App() if app is None else find_app(app)
     add_graphs(loaded, graphs, hosts=worker)
-    run_server(loaded, ServerOptions(host, port, options, ui=not no_ui))
+    run_server(loaded, ServerOptions(host, port, options, ui=not no_ui, startup=startup))

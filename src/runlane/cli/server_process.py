@@ -14,6 +14,7 @@ import webbrowser
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import structlog
@@ -30,8 +31,10 @@ from runlane.cli.definitions_watcher import DefinitionsWatcher
 from runlane.cli.dev import owns_database, print_welcome
 from runlane.cli.dev_record import DevServer, remove_record, write_record
 from runlane.cli.graphs_watcher import GraphsWatcher
+from runlane.cli.ports import DEFAULT_PORT, bind, listen
 from runlane.cli.process import SECOND_SIGNAL, end_stuck_process, handle_signals, run_process
 from runlane.cli.service_manager import LoopPulse, ServiceManager
+from runlane.cli.startup import StartupResponder
 from runlane.definitions.checks.environment import environment_of
 from runlane.domain.source import source_of
 from runlane.errors import ConfigurationError
@@ -41,7 +44,6 @@ from runlane.store.access.keys import has_keys
 log = structlog.get_logger(__name__)
 
 DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 8765
 # How long requests in flight may take after a signal. Streams and long polls end at once.
 _REQUESTS_SECONDS = 10
 
@@ -51,6 +53,7 @@ class ServerOptions:
     """How to serve. `worker` executes runs in this process; `dev_folder` are the definitions of `runlane dev`.
 
     Dev also reloads the graphs of `graphs_file`. `ui` serves the dashboard, `open_ui` opens it in a browser.
+    `startup` has the port if the process listens on it already.
     """
 
     host: str
@@ -60,6 +63,7 @@ class ServerOptions:
     graphs_file: GraphsFile | None = None
     ui: bool = True
     open_ui: bool = False
+    startup: StartupResponder | None = None
 
     @property
     def is_dev(self) -> bool:
@@ -73,7 +77,8 @@ def run_server(app: App, options: ServerOptions) -> None:
 
 async def serve_app(app: App, options: ServerOptions) -> bool:
     """Serve until a signal. Return whether code is stuck in a thread."""
-    bound = bind(options.host, options.port, dev=options.is_dev)
+    startup = options.startup
+    bound = bind(options.host, options.port, dev=options.is_dev) if startup is None else startup.listening
     identity = Identity(uuid4().hex, project_id(Path.cwd())) if options.is_dev else None
     try:
         return await _serve_on(bound, app, options, identity)
@@ -87,17 +92,26 @@ async def serve_app(app: App, options: ServerOptions) -> bool:
 class _Server(uvicorn.Server):
     """Leaves signals to this module: uvicorn would first wait for streams, which do not end by themselves.
 
-    `on_listening` is called once clients can connect.
+    `on_listening` is called once clients can connect. `accepted` are connections of clients that came earlier.
     """
 
     def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_listening = on_listening
+        self.accepted: list[socket.socket] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            for connection in self.accepted:
+                # A client may have closed its connection meanwhile.
+                with contextlib.suppress(OSError):
+                    await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
             self._on_listening()
+
+    def _protocol(self) -> Any:
+        protocol: Any = self.config.http_protocol_class
+        return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -137,7 +151,10 @@ async def _serve_on(bound: socket.socket, app: App, options: ServerOptions, iden
         try:
             for watcher in watchers:
                 await watcher.start()
-            _listen(bound, options.host)
+            if options.startup is None:
+                listen(bound, options.host)
+            else:
+                server.accepted = options.startup.stop()
             await server.serve([bound])
         finally:
             manager.close()
@@ -206,46 +223,3 @@ def _handle_signals(server: _Server, services: Services, stopping: asyncio.Event
             services.worker.hurry()
 
     handle_signals(stop, stop_now)
-
-
-def bind(host: str, port: int | None, *, dev: bool) -> socket.socket:
-    """Bind the given port. Without one, bind the default port; dev binds a free one if that is taken."""
-    wanted = DEFAULT_PORT if port is None else port
-    any_port = dev and port is None
-    try:
-        return _bind(host, wanted, listen=any_port)
-    except OSError as error:
-        if any_port:
-            return _bind(host, 0)
-        raise _port_error(host, wanted, error) from None
-
-
-def _listen(bound: socket.socket, host: str) -> None:
-    """Listen on the port. The event loop would, too, but without reporting that another process is listening there."""
-    try:
-        bound.listen()
-    except OSError as error:
-        raise _port_error(host, bound.getsockname()[1], error) from None
-
-
-def _port_error(host: str, port: int, error: OSError) -> ConfigurationError:
-    return ConfigurationError(
-        f"The API cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port."
-    )
-
-
-def _bind(host: str, port: int, *, listen: bool = False) -> socket.socket:
-    """Return a socket on this port. Several sockets may be bound to a port; only one can listen."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        if listen:
-            bound.listen()
-    except OSError:
-        bound.close()
-        raise
-    return bound

@@ -30,7 +30,7 @@ ThreadId = Annotated[str, typer.Argument(help="Id of the thread.", metavar="ID")
 OfDatabase = Annotated[
     str | None, typer.Option("--tenant", help="Tenant, in the database. A server uses the tenant of the key.")
 ]
-Offset = Annotated[int, typer.Option(min=0, help="Leave out this many.")]
+Offset = Annotated[int, typer.Option(min=0, help="Skip this many entries.")]
 Metadata = Annotated[
     str | None, typer.Option(help="Only those whose metadata contains this JSON object.", metavar="JSON")
 ]

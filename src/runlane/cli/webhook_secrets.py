@@ -35,7 +35,7 @@ def rotate(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Replace the secret of an endpoint, or create or replace the default one. The new one is printed this once."""
+    """Replace the secret of an endpoint, or create or replace the default one. The new one is printed once."""
 
     async def on_server(client: Client) -> WebhookSecret:
         if endpoint_id is None:
@@ -58,7 +58,7 @@ def secret(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Print the secret of an endpoint, or the default one. The audit log notes it."""
+    """Print the secret of an endpoint, or the default one. This is recorded in the audit log."""
 
     async def on_server(client: Client) -> WebhookSecret:
         if endpoint_id is None:

@@ -45,7 +45,7 @@ def set_source(
     encoding: Annotated[str, typer.Option(help="For hmac: hex or base64.")] = "hex",
     id_header: Annotated[str | None, typer.Option(help="For hmac and bearer: the header with the sender's id.")] = None,
     rate: Annotated[int, typer.Option(help="Maximum number of requests in a minute.")] = DEFAULT_RATE,
-    enabled: Annotated[bool, typer.Option("--enable/--disable", help="A disabled source is not found.")] = True,
+    enabled: Annotated[bool, typer.Option("--enable/--disable", help="Requests to a disabled source get 404.")] = True,
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,

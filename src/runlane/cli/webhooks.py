@@ -41,7 +41,7 @@ Headers = Annotated[
 Rate = Annotated[float | None, typer.Option(help="Deliveries per second.")]
 InFlight = Annotated[int | None, typer.Option(help="Deliveries at once.")]
 Ordered = Annotated[bool | None, typer.Option("--ordered/--unordered", help="Messages of one run in order.")]
-Description = Annotated[str | None, typer.Option(help="For people.")]
+Description = Annotated[str | None, typer.Option(help="A description for people.")]
 
 
 @app.command(name="list")
@@ -105,7 +105,7 @@ def create(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Create an endpoint. Its secret is printed this once."""
+    """Create an endpoint. Its secret is printed once."""
     fields = _fields(types, include, rate, in_flight, ordered, description)
     fields |= _filter(targets, lanes, tags) | _headers(header)
 
@@ -197,7 +197,7 @@ def enable(
 @app.command()
 def disable(
     endpoint_id: EndpointId,
-    reason: Annotated[str, typer.Option(help="Why, for others.")] = "disabled by an operator",
+    reason: Annotated[str, typer.Option(help="The reason, for other people.")] = "disabled by an operator",
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,

@@ -221,7 +221,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
     ) -> AsyncGenerator[Run]:
         """Yield runs, newest first, read page by page.
 
-        Other filters are passed to the API unchanged: `worker`, `session`, `error_code`, `roots`,
+        Other filters are passed to the API unchanged: `worker`, `session`, `error_code`, `definition`, `roots`,
         `min_duration_seconds`, `max_duration_seconds`, `min_cost_usd`, `max_cost_usd`.
 
         With several statuses, runs in any of them are listed; with several tags, runs that have all of them.

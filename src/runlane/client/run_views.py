@@ -46,10 +46,15 @@ class RunViewCalls:
         target: str | None = None,
         agent: str | None = None,
         tool: str | None = None,
+        asked_before: str | None = None,
         page: int = 100,
     ) -> AsyncGenerator[Question]:
-        """Yield everything that waits for a person, oldest first, read page by page."""
-        query = {"tenant": tenant, "about": about, "target": target, "agent": agent, "tool": tool, "limit": page}
+        """Yield everything that waits for a person, oldest first, read page by page.
+
+        `asked_before` is a time in RFC 3339.
+        """
+        query: dict[str, Any] = {"tenant": tenant, "about": about, "target": target, "agent": agent, "tool": tool}
+        query |= {"asked_before": asked_before, "limit": page}
         return self._http.pages(Question, f"{PREFIX}/inbox", "questions", query)
 
     async def inbox_count(self, *, tenant: str | None = None) -> InboxCount:

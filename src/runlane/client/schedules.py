@@ -20,9 +20,10 @@ class ScheduleCalls:
     def __init__(self, http: Http) -> None:
         self._http = http
 
-    def list(self, *, tenant: str | None = None) -> AsyncGenerator[Schedule]:
-        """Yield the schedules by id."""
-        return self._http.pages(Schedule, f"{PREFIX}/schedules", "schedules", {"tenant": tenant, "limit": _PAGE})
+    def list(self, *, firings: int = 0, tenant: str | None = None) -> AsyncGenerator[Schedule]:
+        """Yield the schedules by id, each with up to `firings` of its latest firings, of at most 20."""
+        query = {"tenant": tenant, "limit": _PAGE, "firings": firings or None}
+        return self._http.pages(Schedule, f"{PREFIX}/schedules", "schedules", query)
 
     async def get(self, schedule_id: str, *, tenant: str | None = None) -> Schedule:
         """Return one schedule."""

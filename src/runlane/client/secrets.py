@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from urllib.parse import quote
 
 from runlane.client.http import PREFIX, Http
 from runlane.client.wire import parse
-from runlane.domain.secret import RotatedSecrets, Secret, check_name
+from runlane.domain.secret import RotatedSecrets, Secret, SecretUser, check_name
 
 _PAGE = 1000
 
@@ -26,6 +26,10 @@ class Secrets:
     def list(self, *, tenant: str | None = None) -> AsyncGenerator[Secret]:
         """Yield names, versions and times, by name."""
         return self._http.pages(Secret, f"{PREFIX}/secrets", "secrets", {"tenant": tenant, "limit": _PAGE})
+
+    async def used_by(self, name: str, *, tenant: str | None = None) -> Sequence[SecretUser]:
+        """Return the definitions that refer to a secret, whether it exists or not; at most 500."""
+        return await self._http.read_list(SecretUser, f"{_path(name)}/used-by", "used_by", {"tenant": tenant})
 
     async def delete(self, name: str, *, tenant: str | None = None) -> Secret:
         """Delete a secret and return its last description."""

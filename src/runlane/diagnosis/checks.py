@@ -15,6 +15,7 @@ from runlane.diagnosis.operation_findings import (
     hold_findings,
     letters_finding,
     quota_findings,
+    retention_finding,
     schedule_findings,
     webhook_findings,
 )
@@ -34,6 +35,7 @@ from runlane.store.failures.bulk_jobs import count_overdue_jobs
 from runlane.store.failures.letters import count_open_letters
 from runlane.store.queue.flow_overview import read_flow_health
 from runlane.store.queue.lanes import list_lanes
+from runlane.store.queue.operation_gauges import oldest_ended_seconds
 from runlane.store.queue.search import count_queued_in_lanes
 from runlane.store.queue.workers import list_workers
 from runlane.store.schedules.health import read_schedule_health
@@ -78,3 +80,9 @@ async def check_secrets(database: Database, settings: Settings) -> Finding:
 async def check_webhooks(database: Database, settings: Settings) -> list[Finding]:
     """Check endpoints and undelivered messages."""
     return list(webhook_findings(await webhook_overview(database), delivers=settings.webhooks))
+
+
+async def check_retention(database: Database, settings: Settings) -> Finding:
+    """Check that expired runs are deleted."""
+    oldest = await oldest_ended_seconds(database)
+    return retention_finding(settings.retention_days, oldest, settings.retention_seconds)

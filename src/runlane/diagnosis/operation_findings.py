@@ -1,4 +1,4 @@
-"""Checks of `runlane doctor` of what operators set up: schedules, webhooks, triggers, holds, limits and quotas."""
+"""Checks of `runlane doctor` of what operators set up, such as schedules, webhooks, holds, quotas and retention."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _OLD_LETTER_DAYS: Final = 150
 _OLD_DELIVERY_SECONDS: Final = 3600
 # A hold without an end that is older than this was probably forgotten.
 _OLD_HOLD_DAYS: Final = 7
+# Expired runs are deleted some at a time, so a short delay is expected.
+_LATE_RETENTION_SECONDS: Final = 3600
 
 
 def schedule_findings(health: ScheduleHealth) -> Iterator[Finding]:
@@ -163,6 +165,17 @@ def graph_findings(errors: Mapping[str, str | None]) -> Iterator[Finding]:
         yield Finding("graphs", Level.BROKEN, error, "Correct it, and restart the worker.")
     if errors and not broken:
         yield Finding("graphs", Level.OK, f"{len(errors)} hosted")
+
+
+def retention_finding(keep_days: float, oldest_seconds: float | None, interval_seconds: float) -> Finding:
+    """Report ended runs that should have been deleted. `oldest_seconds` is the age of the oldest one."""
+    kept = f"ended runs are kept for {keep_days:g} days"
+    late_seconds = 0.0 if oldest_seconds is None else max(0.0, oldest_seconds - keep_days * _DAY_SECONDS)
+    if late_seconds > max(_LATE_RETENTION_SECONDS, 2 * interval_seconds):
+        message = f"{kept}; the deletion is {late_seconds / 3600:.1f} hours late"
+        cure = "Start a server or a worker: each of them deletes, some runs at a time. Its log has the errors."
+        return Finding("retention", Level.WARNING, message, cure)
+    return Finding("retention", Level.OK, f"{kept}; the deletion is not late")
 
 
 def letters_finding(count: int, oldest_seconds: float) -> Finding:

@@ -175,6 +175,14 @@ def mint_key() -> MintedKey:
     return MintedKey(raw, raw[:SHOWN_CHARACTERS], hash_of(raw))
 
 
+def given_key(raw: str) -> MintedKey:
+    """Return a key that was made elsewhere."""
+    found = parse_key(raw)
+    if found is None:
+        raise InvalidRequest("That is not an API key. A key is sk-rl- and 64 hex digits: openssl rand -hex 32")
+    return MintedKey(raw, raw[:SHOWN_CHARACTERS], found)
+
+
 def hash_of(raw: str) -> str:
     """Return the stored hash of a key."""
     return sha256(raw.encode()).hexdigest()

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field, with_config
 
+from runlane.domain.run import Status
 from runlane.domain.wire import WIRE, Timestamp
 
 # How many slots of a schedule may wait for the end of a run.
@@ -59,6 +60,10 @@ class Firing:
     run_id: str | None
     last_slot_us: Annotated[Timestamp | None, Field(alias="last_slot")] = None
     count: int = 1
+    run_status: Annotated[
+        Status | None,
+        Field(description="Of the run that it has started, while that is kept; null in responses to changes."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,13 +63,13 @@ class Lane:
     @computed_field
     @property
     def running_jobs(self) -> int:
-        """Return `running`, by the name that it has in the lane design."""
+        """Return `running`, by the name that worker consoles use."""
         return self.running
 
     @computed_field
     @property
     def queued_jobs(self) -> int:
-        """Return `queued`, by the name that it has in the lane design."""
+        """Return `queued`, by the name that worker consoles use."""
         return self.queued
 
     @computed_field(description="For platform admins; null without a cap.")

@@ -274,6 +274,10 @@ class Schedule:
     updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
     updated_by: str
     warnings: Annotated[tuple[str, ...], Field(description="Of a write: what may surprise.")] = ()
+    latest_firings: Annotated[
+        tuple[Firing, ...],
+        Field(description="Of a list with `firings`: the latest ones, newest first."),
+    ] = ()
 
 
 @with_config(WIRE)

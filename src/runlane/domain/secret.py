@@ -49,6 +49,15 @@ class RotatedSecrets:
     unreadable: Annotated[tuple[UnreadableSecret, ...], Field(description="Unchanged; the API lists at most 1,000.")]
 
 
+@dataclass(frozen=True, slots=True)
+class SecretUser:
+    """A definition that refers to a secret."""
+
+    kind: str
+    id: str
+    name: str
+
+
 def check_name(name: str) -> str:
     """Return the name if definitions can refer to it."""
     if re.fullmatch(NAME_PATTERN, name) is None:

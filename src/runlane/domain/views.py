@@ -260,6 +260,14 @@ class WorkerInfo:
         Timestamp | None,
         Field(alias="drain_requested_at", description="Since when an operator wants it to claim no more runs."),
     ] = None
+    drain_until_us: Annotated[
+        Timestamp | None,
+        Field(
+            alias="drain_until",
+            description="Of a worker that stops: the end of its grace period. Runs that it still executes then "
+            "continue elsewhere. Null for one that an operator drains: its process continues.",
+        ),
+    ] = None
     health_address: Annotated[
         str | None, Field(description="For platform admins: where /health, /ready and /metrics answer.")
     ] = None

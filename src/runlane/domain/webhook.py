@@ -77,6 +77,14 @@ class ErrorKind(StrEnum):
     HEADER = "header"
 
 
+@dataclass(frozen=True, slots=True)
+class RecentDeliveries:
+    """The outcomes of the latest 100 messages of an endpoint, without replays and tests; others are not decided yet."""
+
+    delivered: int
+    failed: int
+
+
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class WebhookEndpoint:
@@ -109,6 +117,7 @@ class WebhookEndpoint:
     version: int
     created_at_us: Annotated[Timestamp, Field(alias="created_at")]
     updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
+    recent: Annotated[RecentDeliveries | None, Field(description="Null in responses to changes.")] = None
 
     @computed_field(
         description="`healthy`, `degraded`, `failing` (20 failures in a row: one probe at a time), `disabled`."

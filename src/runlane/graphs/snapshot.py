@@ -6,13 +6,13 @@ interrupts of the tasks are not part of it: they are writes, which are stored la
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 import structlog
 from langchain_core.runnables import RunnableConfig
 from langgraph._internal._config import recast_checkpoint_ns
-from langgraph._internal._constants import PUSH, TASKS
+from langgraph._internal._constants import PULL, PUSH, TASKS
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 from langgraph.pregel import Pregel, _algo
@@ -82,6 +82,7 @@ class _Description:
         self._specs: dict[str, Any] = {name: spec for name, spec in specs.items() if isinstance(spec, BaseChannel)}
         self._managed = {name: spec for name, spec in specs.items() if name not in self._specs}
         self._nested = frozenset(found for found, _ in cast("Any", graph).get_subgraphs())
+        self._order = {name: place for place, name in enumerate(self._nodes)}
 
     def task(self, ns: str, task: PregelTask) -> dict[str, Any]:
         """Return a task. That of a subgraph has the namespace of the subgraph's checkpoints."""
@@ -107,8 +108,11 @@ class _Description:
         updated = set(checkpoint.get("updated_channels") or ())
         # Only the nodes that an updated channel triggers can be next, so only their channels are restored.
         triggered = {name for channel in updated for name in triggers.get(channel, ())}
-        if updated and not triggered and TASKS not in checkpoint["channel_values"]:
-            return []
+        if updated and TASKS not in checkpoint["channel_values"]:
+            if not triggered:
+                return []
+            if checkpoint["v"] > 1 and all(isinstance(nodes[name].channels, list) for name in triggered):
+                return self._pulled(config, checkpoint, metadata, triggered)
         wanted = {TASKS, *(c for name in triggered for c in _read_by(nodes[name]))} if updated else self._specs
         step = metadata.get("step", -1) + 1
         prepare = cast("Any", _algo).prepare_next_tasks
@@ -128,8 +132,32 @@ class _Description:
         found = list(tasks.values())
         if len(found) > 1 and updated:
             # In the order of the graph, as without a choice of nodes. Those of sends come first.
-            order = {name: place for place, name in enumerate(nodes)}
-            found.sort(key=lambda task: (task.path[0] != PUSH, 0 if task.path[0] == PUSH else order[task.name]))
+            place = self._order
+            found.sort(key=lambda task: (task.path[0] != PUSH, 0 if task.path[0] == PUSH else place[task.name]))
+        return found
+
+    def _pulled(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, triggered: Collection[str]
+    ) -> list[PregelTask]:
+        """Return the tasks of those of these nodes that are triggered, as `prepare_next_tasks` would.
+
+        It does not read their inputs, which is most of the work: a node with a list of channels always has one.
+        """
+        algorithm = cast("Any", _algo)
+        versions, seen = checkpoint["channel_versions"], checkpoint["versions_seen"]
+        none = algorithm.checkpoint_null_version(checkpoint)
+        parent: str = config.get("configurable", {}).get("checkpoint_ns") or ""
+        step = str(metadata.get("step", -1) + 1)
+        checkpoint_id = bytes.fromhex(checkpoint["id"].replace("-", ""))
+        found: list[PregelTask] = []
+        for name in sorted(triggered, key=self._order.__getitem__):
+            node = self._nodes[name]
+            channels = self._channels(node.triggers, checkpoint)
+            if none is not None and algorithm._triggers(channels, versions, seen.get(name), none, node):  # noqa: SLF001
+                ns = f"{parent}{_NAMESPACES}{name}" if parent else name
+                parts = (ns, step, name, PULL, *sorted(node.triggers))
+                task_id: str = algorithm._xxhash_str(checkpoint_id, *parts)  # noqa: SLF001
+                found.append(PregelTask(task_id, name, (PULL, name)))
         return found
 
     def _channels(self, names: Iterable[str], checkpoint: Checkpoint) -> dict[str, Any]:

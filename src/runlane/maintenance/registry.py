@@ -41,9 +41,11 @@ def maintenance_services(
     woken |= more
     if settings.webhooks:
         woken[MaintenanceService.WEBHOOKS] = WebhookService(settings, database, connection.bus)
-    return [
+    shared = [
         *woken.values(),
-        Survey(settings, database, bus, woken),
         PeriodicService("run_series", EVERY_SECONDS, SeriesCounter(settings, database).run_once),
         PeriodicService("retention", settings.retention_seconds, Retention(settings, database).run_once),
     ]
+    for service in shared:
+        service.share(lambda: bus.live_processes)
+    return [*shared, Survey(settings, database, bus, woken)]

@@ -1,5 +1,8 @@
 """The loop of a maintenance service: one job, repeated with jitter.
 
+Every process has every service, and looks for work now and then although nothing has woken it. Many processes take
+turns at that, so that their number does not multiply these passes.
+
 Policy for errors: every process runs the service, so a failure is logged and the next pass retries.
 """
 
@@ -9,6 +12,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import structlog
 
@@ -16,6 +20,35 @@ from runlane.errors import Unavailable
 from runlane.observability.outage import outage
 
 log = structlog.get_logger(__name__)
+
+# In shorter intervals a service has work that this process knows of, or that must not wait for a turn.
+SHARED_FROM_SECONDS: Final = 10.0
+# Together, this many processes make a pass in every interval; more take turns.
+_PROCESSES_AT_ONCE: Final = 4
+
+
+class Turns:
+    """Decides which intervals of a process are its own, among several processes that take turns."""
+
+    def __init__(self, count_processes: Callable[[], int]) -> None:
+        self._count_processes = count_processes
+        self._skipped: int | None = None
+
+    def take(self) -> bool:
+        """Return whether this interval is the turn of this process."""
+        skips = self._count_processes() // _PROCESSES_AT_ONCE
+        if self._skipped is None:
+            # Processes that were started together begin at different turns.
+            self._skipped = random.randint(0, skips)  # noqa: S311 - spreads, guards nothing
+        if self._skipped < skips:
+            self._skipped += 1
+            return False
+        self._skipped = 0
+        return True
+
+
+def _alone() -> int:
+    return 1
 
 
 class PeriodicService:
@@ -29,6 +62,11 @@ class PeriodicService:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._woken = asyncio.Event()
+        self._turns = Turns(_alone)
+
+    def share(self, count_processes: Callable[[], int]) -> None:
+        """Take turns with other processes at the passes that nothing has woken. The count may change at any time."""
+        self._turns = Turns(count_processes)
 
     def start(self) -> None:
         """Start within one interval, at a random moment, so that processes started together do not stay in step."""
@@ -49,25 +87,38 @@ class PeriodicService:
         self._woken.set()
 
     async def _loop(self) -> None:
-        pause = self._interval() * random.random()  # noqa: S311 - jitter
-        while not await self._stopped_within(pause):
-            pause = self._interval() * (0.9 + 0.2 * random.random())  # noqa: S311
-            try:
-                more = await self._job()
-                pause = 0.0 if more else pause
-                outage.succeeded()
-            except Unavailable as error:
-                outage.failed(self.name, str(error))
-            except Exception:
-                log.exception("maintenance_failed", service=self.name)
+        interval = self._interval()
+        pause = interval * random.random()  # noqa: S311 - jitter
+        while True:
+            woken = await self._woken_within(pause)
+            if self._stopping:
+                return
+            runs_now = woken or interval < SHARED_FROM_SECONDS or self._turns.take()
+            interval = self._interval()
+            pause = interval * (0.9 + 0.2 * random.random())  # noqa: S311
+            if runs_now and await self._run_job():
+                interval = pause = 0.0
+
+    async def _run_job(self) -> bool:
+        """Return whether there is more to do at once."""
+        try:
+            more = await self._job()
+            outage.succeeded()
+        except Unavailable as error:
+            outage.failed(self.name, str(error))
+        except Exception:
+            log.exception("maintenance_failed", service=self.name)
+        else:
+            return more
+        return False
 
     def _interval(self) -> float:
         return self._seconds if isinstance(self._seconds, float | int) else self._seconds()
 
-    async def _stopped_within(self, seconds: float) -> bool:
+    async def _woken_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
-        if not self._stopping:
-            self._woken.clear()
-        return self._stopping
+        woken = self._woken.is_set()
+        self._woken.clear()
+        return woken

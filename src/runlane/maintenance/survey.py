@@ -1,7 +1,8 @@
 """The maintenance survey: one look at the database finds which services have work, and wakes those.
 
 The heartbeat of a worker makes the survey in the transaction that renews its lease, so that an idle worker needs no
-further transactions. A process whose worker has not made one makes its own.
+further transactions. Many workers take turns, and each reports the turns of the others as well. A process without a
+worker, or whose heartbeats fail, makes its own survey.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Survey(PeriodicService):
     async def _run_once(self) -> bool:
         if time.monotonic() - self._surveyed_at >= 0.5 * self._pause_seconds():
             survey = await read_survey(self._database, self._settings.silence_seconds)
+            self._bus.live_processes = survey.processes
             self._receive(survey.due, surveyed=True)
         return False
 

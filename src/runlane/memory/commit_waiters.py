@@ -20,6 +20,10 @@ class CommitWaiters:
     def __init__(self) -> None:
         self._waiters: dict[str, set[_Waiter]] = {}
 
+    def __len__(self) -> int:
+        """Return how many memories have callers that wait."""
+        return len(self._waiters)
+
     @contextlib.contextmanager
     def waiting(self, memory_id: str, seq: int) -> Generator[asyncio.Event]:
         """Yield an event that is set whenever the memory has moved to this number, or has stopped."""

@@ -66,8 +66,10 @@ class MemoryHandover:
                     task = asyncio.create_task(self._hand_over(memory_id), name="memory-handover")
                     self._running[memory_id] = task
             poll = SAFETY_POLL_SECONDS if self._bus.reaches_others else POLL_SECONDS
+            # Not wait_for(), which may lose the cancellation of a stop beside a request.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), poll)
+                async with asyncio.timeout(poll):
+                    await self._wake.wait()
 
     async def _hand_over(self, memory_id: str) -> None:
         try:

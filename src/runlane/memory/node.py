@@ -253,6 +253,8 @@ class MemoryNode:
             return await self._committed_elsewhere(tenant, memory_id)
         target = head.last_seq
         with self.waiters.waiting(memory_id, target) as changed:
+            if head.applied_seq < target:
+                self.on_work()  # replication may let other callers go first
             try:
                 async with asyncio.timeout(timeout):
                     while (result := await self._progress(tenant, memory_id, target)) is None:
@@ -342,8 +344,3 @@ class MemoryNode:
     def owned(self) -> dict[str, int]:
         """Return the epochs of the memories that this process owns."""
         return dict(self._epochs)
-
-
-def unexpected(error: BaseException) -> str:
-    """Describe an error of the database for the log of operations."""
-    return f"{type(error).__name__}: {error}"

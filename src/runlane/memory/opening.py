@@ -173,7 +173,7 @@ async def _open_replicated(settings: Settings, path: Path, database: Database, b
     shards = Shards(settings.memory_submit_seconds)
     node = MemoryNode(file, reader, database, shards, settings.memory_node_url, settings.memory_lease_seconds)
     node.set_aside = earlier_reports(path)
-    replicator, checkpointer = Replicator(node), Checkpointer(third)
+    replicator, checkpointer = Replicator(node, shards.__len__), Checkpointer(third)
     node.on_work = replicator.wake
 
     def committed(_memories: set[str]) -> None:

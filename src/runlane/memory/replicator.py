@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -17,6 +17,7 @@ import structlog
 from runlane.errors import Conflict, NotFound, RunlaneError, Unavailable
 from runlane.failpoints import failpoint
 from runlane.memory.node import MemoryNode
+from runlane.memory.replication_pace import ReplicationPace
 from runlane.observability.outage import outage
 from runlane.store.memory import local_log
 from runlane.store.memory.operations import PlannedOp
@@ -33,10 +34,14 @@ _POLL_SECONDS: Final = 5.0
 
 
 class Replicator:
-    """Replicates the operations of one node, with start() and stop()."""
+    """Replicates the operations of one node, with start() and stop().
 
-    def __init__(self, node: MemoryNode) -> None:
+    `unacknowledged` returns how many changes of callers wait for their acknowledgement.
+    """
+
+    def __init__(self, node: MemoryNode, unacknowledged: Callable[[], int]) -> None:
         self._node = node
+        self._pace = ReplicationPace(node.waiters, unacknowledged)
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
@@ -69,6 +74,7 @@ class Replicator:
 
     async def _run(self) -> None:
         while True:
+            await self._pace.turn(self._wake)
             self._wake.clear()
             try:
                 more = await self.round()
@@ -88,7 +94,8 @@ class Replicator:
             self._failures = 0
             if not more:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), _POLL_SECONDS)
+                    async with asyncio.timeout(_POLL_SECONDS):
+                        await self._wake.wait()
 
     async def _back_off(self) -> None:
         self._failures += 1

@@ -51,11 +51,13 @@ class Shards:
         self._shards = [_Shard() for _ in range(SHARDS)]
         self._ready: deque[_Shard] = deque()
         self._unfinished: Counter[str] = Counter()
+        self._count = 0
         self._filled = asyncio.Event()
         self._closed = False
 
     def __len__(self) -> int:
-        return sum(self._unfinished.values())
+        """Return how many jobs wait or are being written."""
+        return self._count
 
     def is_idle(self, memory_id: str) -> bool:
         """Return whether no change of the memory waits or is being written."""
@@ -77,6 +79,7 @@ class Shards:
             raise Unavailable("The memory of this process is closed.")
         job = MemoryJob(memory_id, request, shard, asyncio.get_running_loop().create_future())
         self._unfinished[memory_id] += 1
+        self._count += 1
         if not shard.jobs:
             self._ready.append(shard)
         shard.jobs.append(job)
@@ -126,6 +129,7 @@ class Shards:
 
     def finish(self, jobs: list[MemoryJob]) -> None:
         """Free the places of jobs that are done."""
+        self._count -= len(jobs)
         for job in jobs:
             left = self._unfinished[job.memory_id] - 1
             if left:

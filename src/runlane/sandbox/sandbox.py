@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.event_loop.offload import LARGE_BYTES, offload_if
 from runlane.interpreter.failure import StepFailed
-from runlane.offload import LARGE_BYTES, offload_if
 from runlane.sandbox import source
 from runlane.sandbox.pool import ARGUMENTS, MAX_TOOL_SECONDS, STATE, SandboxJob, SandboxLimits, SandboxPool
 

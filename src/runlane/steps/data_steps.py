@@ -14,8 +14,8 @@ from runlane.definitions.schema.definition import Orchestration
 from runlane.definitions.schema.step import ExtractJsonStep, MergeStep, ParallelStep, PrintStep
 from runlane.domain.events import EventType
 from runlane.domain.text import utf8_size
+from runlane.event_loop.offload import LARGE_BYTES, offload_if
 from runlane.interpreter.failure import StepFailed
-from runlane.offload import LARGE_BYTES, offload_if
 from runlane.steps.context import StepContext
 from runlane.templates.template import size_of, text_of
 

@@ -9,10 +9,12 @@ from typing import Final
 
 from sqlalchemy import and_, bindparam, select
 
+from runlane.domain.secret import SecretUser
 from runlane.domain.text import load_json
 from runlane.store.queue.search import escaped
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import definition_versions, definitions
 from runlane.store.sql.statement import Row, Statement
 
@@ -60,9 +62,10 @@ _REFERRERS = Statement(
 )
 
 
-async def find_secret_users(database: Database, tenant: str, name: str) -> list[Row]:
-    """Return kind, id and name of each current definition that refers to a secret."""
-    return list(await database.query(_REFERRERS, tenant=tenant, pattern=f"%{{secret.{escaped(name)}}}%"))
+async def find_secret_users(database: Database, tenant: str, name: str) -> list[SecretUser]:
+    """Return the current definitions that refer to a secret."""
+    rows = await database.query(_REFERRERS, tenant=tenant, pattern=f"%{{secret.{escaped(name)}}}%")
+    return [from_row(SecretUser, row) for row in rows]
 
 
 async def find_users(database: Database, tenant: str, kind: str, name: str) -> list[Row]:

@@ -8,6 +8,7 @@ from sqlalchemy import Exists, Float, bindparam, exists, func, or_, select
 
 from runlane.domain.maintenance import MaintenanceService
 from runlane.domain.run import Status
+from runlane.store.access.servers import SERVING
 from runlane.store.events.waiting import UNSEARCHED
 from runlane.store.failures.bulk_jobs import IS_DUE as BULK_IS_DUE
 from runlane.store.queue.early_ends import NEXT_EXPIRY
@@ -30,10 +31,11 @@ from runlane.store.webhooks.claims import DUE
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceSurvey:
-    """The services that have work, and the number of live workers."""
+    """The services that have work, and the numbers of live workers and of live processes with maintenance."""
 
     due: frozenset[MaintenanceService]
     workers: int
+    processes: int
 
 
 def _is_due(status: Status) -> Exists:
@@ -59,6 +61,7 @@ _SURVEY = Statement(
         ).label("triggers"),
         DUE.label("webhooks"),
         select(func.count()).where(workers.c.status.in_(LIVE)).scalar_subquery().label("workers"),
+        select(func.count()).where(SERVING).scalar_subquery().label("servers"),
     ),
     purpose="Find out which maintenance services have work.",
 )
@@ -75,4 +78,5 @@ async def read_survey(database: Database, silence_seconds: float) -> Maintenance
 
 
 def _survey_of(row: Row) -> MaintenanceSurvey:
-    return MaintenanceSurvey(frozenset(service for service in MaintenanceService if row[service]), row["workers"])
+    due = frozenset(service for service in MaintenanceService if row[service])
+    return MaintenanceSurvey(due, row["workers"], row["workers"] + row["servers"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runlane.definitions.schema.definition import Kind
+from runlane.domain.concurrency import ConcurrencyLimit, limits_of_text
 from runlane.domain.flow_keys import RunFlow, UniqueKey, label_of_key
 from runlane.domain.ids import new_id
 from runlane.domain.options import RunOptions
@@ -16,6 +17,7 @@ from runlane.errors import NotFound, WrongState
 from runlane.store.definitions import pins
 from runlane.store.orchestration.fork import read_source, step_number
 from runlane.store.queue.accept import NewRun
+from runlane.store.queue.tags import tags_of
 from runlane.store.sql.database import Database
 from runlane.store.sql.statement import Row
 from runlane.submit.tasks import new_run
@@ -63,7 +65,7 @@ async def forked_run(
         plan=dump_json(plan),
         mark=[plan["fork"], "latest"] if latest else plan["fork"],
     )
-    return no, _with_letter(source, fresh)
+    return no, _with_letter(source, fresh._replace(fairness_key=source["fairness_key"], limits=_limits(source)))
 
 
 async def restarted_run(database: Database, run_id: str, *, delay_us: int = 0, lowered_priority: int = 0) -> NewRun:
@@ -98,9 +100,17 @@ async def restarted_run(database: Database, run_id: str, *, delay_us: int = 0, l
         tenant=source["tenant"],
         plan=dump_json(plan) if plan else None,
         origin=dump_json({**origin, "restart_of": run_id}),
+        fairness_key=source["fairness_key"],
+        tags=tags_of(source["tags"]),
         flow=_unique_flow(source),
+        limits=_limits(source),
     )
     return _with_letter(source, fresh)
+
+
+def _limits(source: Row) -> tuple[ConcurrencyLimit, ...]:
+    """Return the concurrency limits of the source: a run that repeats it counts under the same keys."""
+    return limits_of_text(source["limits"])
 
 
 def _unique_flow(source: Row) -> RunFlow | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Self
 
 from pydantic import ValidationError
@@ -46,6 +47,7 @@ from runlane.store.schedules.operations import fire
 from runlane.store.schedules.rows import (
     StoredSchedule,
     find_schedule,
+    latest_firings,
     list_firings,
     list_schedules,
     lock_schedule,
@@ -57,6 +59,7 @@ from runlane.submit.schedule_plans import SchedulePlanner
 
 MAX_REASON: Final = 1000
 MAX_UPCOMING: Final = 100
+MAX_LATEST: Final = 20
 
 
 class Schedules:
@@ -74,10 +77,13 @@ class Schedules:
         planner = SchedulePlanner(connection.database, tasks, settings.max_input_bytes, settings.max_losses)
         return cls(planner, connection.bus)
 
-    async def list(self, tenant: str | None, *, after: str | None = None, limit: int = 100) -> list[Schedule]:
-        """Return schedules by id; `after` is the last id of the previous page."""
+    async def list(
+        self, tenant: str | None, *, after: str | None = None, limit: int = 100, firings: int = 0
+    ) -> list[Schedule]:
+        """Return schedules by id, with up to `firings` of the latest ones; `after` is the last id of the last page."""
         found = await list_schedules(self._database, tenant, after=after, limit=limit)
-        return [schedule_value(schedule) for schedule in found]
+        latest = await latest_firings(self._database, [one.uid for one in found], firings) if firings else {}
+        return [replace(schedule_value(one), latest_firings=tuple(latest.get(one.uid, ()))) for one in found]
 
     async def get(self, tenant: str, schedule_id: str) -> Schedule:
         """Return one schedule."""

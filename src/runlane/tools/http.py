@@ -18,7 +18,7 @@ from runlane.definitions.schema.definition import Tool
 from runlane.domain.retry_after import retry_after_seconds
 from runlane.domain.text import clean_text, dump_json
 from runlane.errors import OutboundError, OutboundTimeout, OutboundUnreachable, UrlTemplateError
-from runlane.offload import LARGE_BYTES, offload_if
+from runlane.event_loop.offload import LARGE_BYTES, offload_if
 from runlane.outbound import Outbound, OutboundLimits, OutboundResponse
 from runlane.redaction import REDACTED, Redactor
 from runlane.templates.url_template import fill_header, header_placeholders, parse_url

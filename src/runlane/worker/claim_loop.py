@@ -191,11 +191,12 @@ class ClaimLoop:
             failpoint("claim.committed")
         if registration is not self._registration():
             return _NOTHING
+        # Readers are notified first: the first step of an execution may take longer than the message.
+        self._bus.publish([claimed.notice for claimed in outcome.claims])
         for claimed in outcome.claims:
             self._executions.start(claimed)
         if self._left is not None:
             self._left -= len(outcome.claims)
-        self._bus.publish([claimed.notice for claimed in outcome.claims])
         if len(outcome.claims) == slots:
             # More runs may be ready than one worker can take, so this claim, not each accept, wakes the next worker.
             self._bus.ring({claimed.lane for claimed in outcome.claims})

@@ -74,14 +74,14 @@ class Heartbeat:
         on_lost: Callable[[Registration], None],
         on_interrupts: Callable[[Registration, Sequence[Interrupt]], None],
         on_stuck: Callable[[], None],
-        on_survey: Callable[[Collection[MaintenanceService]], None],
+        on_survey: Callable[[Collection[MaintenanceService], int | None], None],
         on_drain: Callable[[bool], None],
     ) -> None:
         self._settings = settings
         self._on_drain = on_drain
         # Whether an operator wants the worker to claim no more runs: as last read, and as last passed on.
         self._drain_read = self._drain_passed = False
-        self._survey = HeartbeatSurvey(settings.silence_seconds)
+        self._survey = HeartbeatSurvey(settings.silence_seconds, settings.heartbeat_seconds)
         self._on_survey = on_survey
         self._lanes = lanes
         self._targets = targets
@@ -253,9 +253,15 @@ class Heartbeat:
                 self._call_in_worker_loop(self._on_drain, self._drain_passed)
             if interrupts:
                 self._call_in_worker_loop(self._on_interrupts, registration, interrupts)
-            if self._survey.latest is not None:
-                self._call_in_worker_loop(self._on_survey, self._survey.latest.due)
+            self._report_survey()
         await self._sign_off(line, registration)
+
+    def _report_survey(self) -> None:
+        latest = self._survey.latest
+        if latest is not None:
+            self._call_in_worker_loop(self._on_survey, latest.due, latest.processes)
+        elif self._survey.left_to_others:
+            self._call_in_worker_loop(self._on_survey, (), None)
 
     def _note_drain(self, wanted: bool) -> None:
         self._drain_read = wanted

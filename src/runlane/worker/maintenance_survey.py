@@ -14,6 +14,8 @@ from runlane.store.sql.database import Session
 
 # Together, this many workers survey at every heartbeat; more take turns.
 _WORKERS_AT_ONCE = 4
+# The longest time between two surveys of a worker: all others may be lost at once.
+_LONGEST_SECONDS = 4.0
 _SLOW_SECONDS = 0.1
 _REST_SECONDS = 10.0
 
@@ -21,16 +23,20 @@ _REST_SECONDS = 10.0
 class HeartbeatSurvey:
     """Decides which heartbeats make a survey."""
 
-    def __init__(self, silence_seconds: float) -> None:
+    def __init__(self, silence_seconds: float, heartbeat_seconds: float) -> None:
         self._silence_seconds = silence_seconds
+        self._most_skipped = max(0, int(_LONGEST_SECONDS / heartbeat_seconds) - 1)
         self._rest_until = 0.0
         self._skip = 0
         self.latest: MaintenanceSurvey | None = None
+        # Whether the latest renewal left the survey to the other workers.
+        self.left_to_others = False
 
     def job(self) -> Callable[[Session], Awaitable[None]] | None:
         """Return what the next renewal reads, if it is its turn."""
         self.latest = None
-        if self._skip > 0:
+        self.left_to_others = self._skip > 0
+        if self.left_to_others:
             self._skip -= 1
             return None
         return None if time.monotonic() < self._rest_until else self._read
@@ -42,6 +48,6 @@ class HeartbeatSurvey:
     async def _read(self, session: Session) -> None:
         begun = time.monotonic()
         self.latest = await survey_in(session, self._silence_seconds)
-        self._skip = self.latest.workers // _WORKERS_AT_ONCE
+        self._skip = min(self.latest.workers // _WORKERS_AT_ONCE, self._most_skipped)
         if time.monotonic() - begun > _SLOW_SECONDS:
             self.failed()

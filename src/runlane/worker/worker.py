@@ -16,13 +16,13 @@ from typing import Any
 import structlog
 
 from runlane.bus import Bus
-from runlane.daemon_executor import DaemonExecutor
 from runlane.domain.events import Delta
 from runlane.domain.graph_registry import GraphSource
 from runlane.domain.hints import Topic
 from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.domain.task import Task
 from runlane.errors import LeaseLost, NotFound, Unavailable
+from runlane.event_loop.daemon_executor import DaemonExecutor
 from runlane.failpoints import failpoint
 from runlane.observability.outage import outage
 from runlane.settings import Settings
@@ -308,7 +308,7 @@ class Worker:
         if self._registration is not None:
             log.info("worker_draining", worker_id=self.worker_id, active=self.active)
             try:
-                await begin_draining(self._database, self._registration.worker_id)
+                await begin_draining(self._database, self._registration.worker_id, grace_seconds)
             except Unavailable as error:
                 log.warning("drain_not_stored", error=str(error))
         if self.active:

@@ -26,20 +26,37 @@ async def authenticate(authorization: str | None):
     return {"identity": name, "display_name": name.title(), "permissions": ["use"], "token": "secret-of-" + name}
 
 
-def owned(ctx, value):
-    value.setdefault("metadata", {})["owner"] = ctx.user.identity
+def visible(ctx):
     return {"$or": [{"owner": ctx.user.identity}, {"shared_with": {"$contains": ctx.user.identity}}]}
 
 
-@auth.on.threads
-async def threads(ctx, value):
+def owned(ctx, value):
+    value.setdefault("metadata", {})["owner"] = ctx.user.identity
+    return visible(ctx)
+
+
+def threads_of(ctx):
     if ctx.user.identity == "raises":
         raise KeyError("no such user")
     if ctx.user.identity == "odd":
         return "yes"
     if ctx.user.identity == "regex":
         return {"owner": {"$regex": ".*"}}
-    return owned(ctx, value)
+    return visible(ctx)
+
+
+@auth.on.threads
+async def threads(ctx, value):
+    owned(ctx, value)
+    return threads_of(ctx)
+
+
+# The filter alone hides threads from a search, except that of carol, which the handler narrows.
+@auth.on.threads.search
+async def search_threads(ctx, value):
+    if ctx.user.identity == "carol":
+        value.setdefault("metadata", {})["topic"] = "x"
+    return threads_of(ctx)
 
 
 @auth.on.threads.delete

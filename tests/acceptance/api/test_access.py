@@ -24,6 +24,7 @@ from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
 from tests.acceptance.api.serving import API, Api, copy_of, process, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
+from tests.scale import scaled
 
 # A webhook is verified by the signature of its sender.
 # A browser signs in with a key in the body, an action link is its own credential, and the files of the dashboard are
@@ -39,6 +40,9 @@ HOURLY = {"id": "hourly", "target": {"kind": "task", "name": "greet"}, "spec": [
 # A valid body for each route that needs one, by the end of its method and path.
 UNKNOWN_THREAD = "00000000-0000-4000-8000-000000000000"
 MEMORY = "/api/v2/memory/memories/{memory_id}"
+TENANT_ROLES = tuple(name for name in BUILT_IN_ROLES if name != PLATFORM_ADMIN)
+# The role of a tenant that reaches most routes.
+WIDEST = (max(TENANT_ROLES, key=lambda name: len(BUILT_IN_ROLES[name])),)
 BODIES: dict[str, Any] = {
     "/memories": {"title": "notes"},
     "/vaults": {"title": "notes"},
@@ -249,6 +253,8 @@ async def test_every_route_declares_its_permission(idle_api: Api) -> None:
     }
 
 
+# A key is found by one statement, for every route.
+@pytest.mark.parametrize("settings", scaled(("sqlite",), ("sqlite", "postgres-redis")), indirect=True)
 async def test_requests_without_a_valid_key_are_refused(idle_api: Api) -> None:
     async def rejected(endpoint: Endpoint, header: str) -> None:
         answer = await idle_api.client.request(
@@ -308,7 +314,15 @@ async def test_every_endpoint_requires_its_permission(idle_api: Api, role: str) 
             refused(endpoint, answer, 403, "forbidden")
 
 
-@pytest.mark.parametrize("role", [name for name in BUILT_IN_ROLES if name != "platform_admin"])
+# The tenant is a condition of the same statements for every role.
+@pytest.mark.parametrize(
+    ("settings", "role"),
+    [
+        *(("sqlite", role) for role in TENANT_ROLES),
+        *(("postgres-redis", role) for role in scaled(WIDEST, TENANT_ROLES)),
+    ],
+    indirect=["settings"],
+)
 async def test_other_tenants_runs_do_not_exist(idle_api: Api, role: str) -> None:
     await create_tenant(idle_api.parts.database, "acme", actor="test")
     key = await idle_api.key(role, tenant="acme")

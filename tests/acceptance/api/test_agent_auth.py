@@ -76,11 +76,15 @@ async def test_users_see_what_they_own(guarded: Api) -> None:
         with pytest.raises(ConflictError):
             await bob.threads.create(thread_id=hers, if_exists="do_nothing")
         # A search for an owner finds nothing more.
-        found = await bob.threads.search(metadata={"owner": "alice"})
-        assert [item["thread_id"] for item in found] == [his]
+        assert await bob.threads.search(metadata={"owner": "alice"}) == []
         await alice.threads.update(hers, metadata={"shared_with": ["carol", "bob"]})
+        await bob.threads.update(his, metadata={"shared_with": ["carol"]})
         assert (await bob.threads.get(hers))["thread_id"] == hers
-        assert {item["thread_id"] for item in await bob.threads.search(metadata={"topic": "x"})} <= {hers}
+        assert {item["thread_id"] for item in await bob.threads.search()} == {his, hers}
+        # A handler may narrow the search itself.
+        async with user(guarded, "carol") as carol:
+            assert [item["thread_id"] for item in await carol.threads.search()] == [hers]
+            assert await carol.threads.count() == 1
 
 
 async def test_handlers_may_refuse_and_are_chosen_by_how_specific_they_are(guarded: Api) -> None:

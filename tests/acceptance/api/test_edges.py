@@ -70,6 +70,9 @@ async def test_other_changes_are_carried_out_once_per_key(idle_api: Api) -> None
     assert (first.status_code, again.status_code) == (202, 202)
     assert (again.text, again.headers["idempotency-replayed"]) == (first.text, "true")
     problem_of(await api.post(path, headers={"Idempotency-Key": "k2"}), 409, "wrong_state")
+    other_run = await api.run("greet", wait=False, hold=True)
+    approved = await api.post(f"/runs/{other_run['run_id']}/approve", headers=headers)
+    assert (approved.status_code, approved.json()["run_id"]) == (202, other_run["run_id"])
     # A refused call is forgotten: its key can be used for one that succeeds.
     problem_of(await api.post(path, headers={"Idempotency-Key": "k2"}), 409, "wrong_state")
     lane = f"{API}/lanes/slow"

@@ -25,8 +25,12 @@ async def test_questions_are_filtered_and_counted(api: Api) -> None:
     }
     only = (await api.get("/inbox?target=orchestration:article")).json()["questions"]
     assert [item["run_id"] for item in only] == [article]
-    for nothing in ("about=approval", "tool=pay", "agent=clerk", "due_before=2026-01-01T00:00:00Z"):
+    early = "2026-01-01T00:00:00Z"
+    for nothing in ("about=approval", "tool=pay", "agent=clerk", f"due_before={early}", f"asked_before={early}"):
         assert (await api.get(f"/inbox?{nothing}")).json() == {"questions": [], "next_cursor": None}, nothing
+    newest = max(item["opened_at"] for item in whole)
+    older = (await api.get("/inbox", params={"asked_before": newest})).json()["questions"]
+    assert older == [item for item in whole if item["opened_at"] < newest]
     pages: list[str] = []
     cursor: str | None = None
     while True:

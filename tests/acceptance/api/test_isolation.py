@@ -125,6 +125,24 @@ async def test_the_status_counts_lanes_without_a_cap(own_app: App) -> None:
         await api.post(f"/runs/{run['run_id']}/cancel")
 
 
+async def test_a_tenant_neither_changes_shared_lanes_nor_reads_the_metrics_of_all(idle_api: Api) -> None:
+    api = idle_api
+    await create_tenant(api.parts.database, "acme", actor="test")
+    await set_lane(api.parts.database, "secret-project", LaneChange(), create=True)
+    acme = await headers_of(api, "operator", "acme")
+    for path in (f"{API}/lanes/default", "/admin/workers/lanes/default"):
+        problem_of(await api.client.patch(path, json={"enabled": False}, headers=acme), 403, "forbidden")
+    assert (await api.get("/lanes/default")).json()["enabled"]
+    assert "secret-project" not in (await api.client.get("/metrics", headers=acme)).text
+    for role in ("viewer", "operator", "developer"):
+        headers = await headers_of(api, role, "acme")
+        problem_of(await api.client.get("/metrics", headers=headers), 403, "forbidden")
+    platform = await headers_of(api, "operator", "default")
+    answer = await api.client.patch(f"{API}/lanes/default", json={"max_slots": 4}, headers=platform)
+    assert answer.json()["lane"]["max_slots"] == 4
+    assert "secret-project" in (await api.client.get("/metrics", headers=platform)).text
+
+
 async def test_a_key_revokes_nothing_above_its_own_grant(idle_api: Api) -> None:
     api = idle_api
     database = api.parts.database

@@ -148,6 +148,10 @@ async def test_the_definitions_that_refer_to_a_secret_are_listed(idle_api: Api) 
     used = (await idle_api.get("/secrets/A_TOKEN/used-by")).json()["used_by"]
     assert [(item["kind"], item["id"]) for item in used] == [("mcp_server", "one")]
     assert (await idle_api.get("/secrets/NONE/used-by")).json()["used_by"] == []
+    async with Client(idle_api.url, await idle_api.key()) as client:
+        (user,) = await client.secrets.used_by("A_TOKEN")
+        assert (user.kind, user.id) == ("mcp_server", "one")
+        assert await client.secrets.used_by("NONE") == []
     await create_tenant(idle_api.parts.database, "acme", actor="test")
     acme = {"Authorization": f"Bearer {await idle_api.key('developer', tenant='acme')}"}
     assert (await idle_api.get("/secrets/A_TOKEN/used-by", headers=acme)).json()["used_by"] == []

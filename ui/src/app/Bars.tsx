@@ -6,6 +6,9 @@ import { useSession } from './session'
 
 declare const __RUNLANE_VERSION__: string
 
+/** The version that this page was built from. */
+export const PAGE_VERSION = __RUNLANE_VERSION__
+
 export function OpenServerBar() {
   const { info } = useSession()
   if (info.sign_in_required) return null
@@ -32,10 +35,10 @@ export function ConnectionBar() {
 
 export function VersionBar() {
   const { info } = useSession()
-  if (info.version === __RUNLANE_VERSION__) return null
+  if (info.version === PAGE_VERSION) return null
   return (
     <p className="flex shrink-0 items-center gap-2 border-b border-line bg-accent-soft px-3 py-0.5 text-xs">
-      The server has version {info.version}, this page {__RUNLANE_VERSION__}.
+      The server has version {info.version}, this page {PAGE_VERSION}.
       <Button small onClick={() => location.reload()}>
         Reload
       </Button>

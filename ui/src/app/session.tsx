@@ -11,11 +11,15 @@ import { SignInPage } from './SignIn'
 export type Me = ResponseOf<'/api/v2/me', 'get'>
 export type Info = ResponseOf<'/api/v2/info', 'get'>
 
+const PLATFORM_TENANT = 'default'
+
 export interface Session {
   me: Me
   info: Info
   may: (permission: string) => boolean
   platformAdmin: boolean
+  /** Whether the key may change what concerns every tenant, such as lanes, if its role permits it. */
+  platform: boolean
 }
 
 const SessionContext = createContext<Session | null>(null)
@@ -100,11 +104,13 @@ export function SessionGate({ children }: { children: ReactNode }) {
     return error === null ? <Opening /> : <ErrorNote error={error} onRetry={() => void queryClient.invalidateQueries()} />
   }
   const permissions = new Set<string>(me.data.permissions)
+  const platformAdmin = me.data.role === 'platform_admin'
   const session: Session = {
     me: me.data,
     info: info.data,
     may: (permission) => permissions.has(permission),
-    platformAdmin: me.data.role === 'platform_admin',
+    platformAdmin,
+    platform: platformAdmin || me.data.tenant === PLATFORM_TENANT,
   }
   return <SessionContext value={session}>{children}</SessionContext>
 }

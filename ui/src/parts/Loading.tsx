@@ -74,12 +74,24 @@ function SlowNote({ onCancel }: { onCancel?: () => void }) {
   )
 }
 
+function Stopped({ onAgain }: { onAgain: () => void }) {
+  return (
+    <p role="status" className="flex items-center gap-2 px-3 py-2 text-soft">
+      The search was stopped.
+      <Button small icon={RefreshCw} onClick={onAgain}>
+        Search again
+      </Button>
+    </p>
+  )
+}
+
 export function Loaded<T>({ query, children, rows, onCancel }: { query: UseQueryResult<T, ApiError>; children: (value: T) => ReactNode; rows?: number; onCancel?: () => void }) {
   if (query.data !== undefined) {
     return <>{children(query.data)}</>
   }
   const error = query.error ?? (query.failureReason as ApiError | null)
   if (error !== null) return <ErrorNote error={error} onRetry={() => void query.refetch()} />
+  if (onCancel !== undefined && query.fetchStatus === 'idle') return <Stopped onAgain={() => void query.refetch()} />
   return (
     <>
       <SlowNote onCancel={onCancel} />

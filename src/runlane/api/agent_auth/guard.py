@@ -26,7 +26,7 @@ from runlane.domain.access import Principal, UserPrincipal
 from runlane.domain.access_rule import AccessRule
 from runlane.domain.graph import default_assistant_id
 from runlane.errors import Conflict, Forbidden, InvalidRequest, UnknownAssistant, UnknownThread
-from runlane.offload import LARGE_BYTES
+from runlane.event_loop.offload import LARGE_BYTES
 from runlane.store.threads.assistants import find_assistant
 from runlane.store.threads.visibility import assistant_visibility, thread_visibility
 

@@ -31,7 +31,6 @@ from runlane.store.threads.threads import find_thread
 POLL_SECONDS: Final = 1.0
 SAFETY_POLL_SECONDS: Final = 5.0
 RUN_MODES: Final = "run_modes"
-LIFECYCLE: Final = "lifecycle"
 _CURSOR: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,10})")
 
 

@@ -1,4 +1,4 @@
-"""The worker administration paths of the lane design, for clients that were written against them."""
+"""Worker administration under /admin/workers, for worker consoles that use these paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker administration of the lane design."""
+"""Requests and responses of the worker administration under /admin/workers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The paths of the memory design under /v0, for clients that were written against them.
+"""The memory API under /v0, for clients that were written against it.
 
-Names are those of that design: `rawEntry`, `entryId`, `creationTime`. The actor is the tenant of the key.
+It has its own names: `rawEntry`, `entryId`, `creationTime`. The actor is the tenant of the key.
 """
 
 from __future__ import annotations

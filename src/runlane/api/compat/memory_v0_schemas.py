@@ -1,5 +1,5 @@
-"""The shapes of the memory design under /v0."""
-# ruff: noqa: N815 - the names of that design
+"""Requests and responses of the memory API under /v0."""
+# ruff: noqa: N815 - the names of that API
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Resources of the MCP server: workers, lanes, runs and definitions, by URI.
 
-`workers/status` is not an absolute URI. Clients of the lane design read it by that name, so it is kept beside the one
+`workers/status` is not an absolute URI. Worker consoles read it by that name, so it is kept beside the one
 with a scheme.
 """
 

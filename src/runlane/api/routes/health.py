@@ -13,7 +13,7 @@ from runlane.api.router import RawRouter
 from runlane.api.schemas.health import Diagnosis
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
-from runlane.diagnosis.checks import check_secrets, check_webhooks, check_work
+from runlane.diagnosis.checks import check_retention, check_secrets, check_webhooks, check_work
 from runlane.diagnosis.finding import Finding, Level
 from runlane.domain.database_size import DatabaseSize
 from runlane.domain.wire import to_dict
@@ -26,8 +26,9 @@ router = RawRouter(tags=["system"])
 
 @router.get("/doctor", response_model=Diagnosis, responses=answers())
 async def get_doctor(request: Request, principal: WorkersView) -> JsonBody:
-    """Check clock, workers, lanes, tasks, secrets, schedules, triggers, limits and webhooks, as `runlane doctor` does.
+    """Check what executes runs and what operators have set up, as `runlane doctor` does.
 
+    It checks clock, workers, lanes, tasks, secrets, schedules, triggers, limits, webhooks and retention.
     It concerns the runs of every tenant, so it needs a key of the platform's own tenant.
     """
     require_platform(principal)
@@ -39,6 +40,7 @@ async def get_doctor(request: Request, principal: WorkersView) -> JsonBody:
         *await check_work(database),
         await check_secrets(database, settings),
         *await check_webhooks(database, settings),
+        await check_retention(database, settings),
     ]
     return JsonBody(
         {

@@ -42,6 +42,7 @@ async def get_inbox(
     agent: Annotated[Name | None, Query(description="Only questions of this agent.")] = None,
     tool: Annotated[Name | None, Query(description="Only questions about calls of this tool.")] = None,
     due_before: Annotated[Moment | None, Query(description="Only questions that expire before this time.")] = None,
+    asked_before: Annotated[Moment | None, Query(description="Only questions asked before this time.")] = None,
     cursor: Annotated[str | None, Query(max_length=2200, description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
@@ -50,6 +51,7 @@ async def get_inbox(
         tenant=tenant_to_list(principal, tenant),
         target=target,
         due_before_us=None if due_before is None else moment_us(due_before),
+        asked_before_us=None if asked_before is None else moment_us(asked_before),
         kinds=tuple(about or ()),
         agent=agent,
         tool=tool,

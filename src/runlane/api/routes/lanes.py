@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
 
+from runlane.access.policy import require_platform
 from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
@@ -92,7 +93,8 @@ async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:
 
 
 async def change_lane(parts: Services, principal: Principal, name: str, body: PatchLane) -> dict[str, Any]:
-    """Change a lane; return it and the changed fields."""
+    """Change a lane; return it and the changed fields. The runs of every tenant may use the lane."""
+    require_platform(principal)
     if not body.model_fields_set:
         raise InvalidRequest("Nothing to change: give a setting, such as enabled or max_slots.")
     await find_lane(parts, principal, name)

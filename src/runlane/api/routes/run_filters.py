@@ -26,6 +26,9 @@ class CheckedFilters:
     worker: Annotated[Name | None, Query(description="The worker that executed them last.")] = None
     session: Annotated[Name | None, Query(description="The chat session that they belong to.")] = None
     error_code: Annotated[Name | None, Query(description="The code or type of their error.")] = None
+    definition: Annotated[
+        Name | None, Query(description="The version of the orchestration or agent that they are pinned to.")
+    ] = None
     roots: Annotated[bool, Query(description="Only runs that no other run started as a tool.")] = False
     min_duration_seconds: Seconds = None
     max_duration_seconds: Seconds = None
@@ -39,6 +42,7 @@ class CheckedFilters:
             worker_id=self.worker,
             session_id=self.session,
             error_code=self.error_code,
+            definition=self.definition,
             roots_only=self.roots,
             min_duration_us=_us(self.min_duration_seconds),
             max_duration_us=_us(self.max_duration_seconds),
@@ -78,6 +82,7 @@ def run_filter(principal: Principal, given: BulkFilter, possible: tuple[Status, 
         worker_id=given.worker,
         session_id=given.session,
         error_code=given.error_code,
+        definition=given.definition,
         roots_only=given.roots is True,
         min_duration_us=_us(given.min_duration_seconds),
         max_duration_us=_us(given.max_duration_seconds),

@@ -33,7 +33,7 @@ from runlane.domain.firing import Firing
 from runlane.domain.schedule import Backfill, Schedule, SchedulePreview
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest
-from runlane.submit.schedules import MAX_UPCOMING, Schedules
+from runlane.submit.schedules import MAX_LATEST, MAX_UPCOMING, Schedules
 
 router = RawRouter(tags=["schedules"], route_class=LargeBodyRoute)
 changes = RawRouter(tags=["schedules"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -53,9 +53,13 @@ async def get_schedules(
     tenant: Tenant = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    firings: Annotated[
+        int, Query(ge=0, le=MAX_LATEST, description="How many of the latest firings of each are returned.")
+    ] = 0,
 ) -> JsonBody:
     """List the schedules of a tenant by id."""
-    found = await (await _verbs(request)).list(tenant_to_use(principal, tenant), after=cursor, limit=limit)
+    owner = tenant_to_use(principal, tenant)
+    found = await (await _verbs(request)).list(owner, after=cursor, limit=limit, firings=firings)
     return SCHEDULES.page(found, limit)
 
 

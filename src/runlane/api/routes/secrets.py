@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
@@ -51,7 +51,7 @@ async def get_secret_users(
 ) -> JsonBody:
     """List the definitions that refer to a secret, whether it exists or not; at most 500."""
     found = await find_secret_users(parts_of(request).database, tenant_to_use(principal, tenant), name)
-    return JsonBody({"used_by": [{"kind": row["kind"], "id": row["id"], "name": row["name"]} for row in found]})
+    return JsonBody({"used_by": [asdict(user) for user in found]})
 
 
 @changes.put("/secrets/{name}", response_model=Secret, responses=answers(404, 409, 413))

@@ -11,6 +11,7 @@ from typing import Final
 from fastapi import Request
 from starlette.responses import HTMLResponse, Response
 
+from runlane.access.policy import require_platform
 from runlane.api.auth import WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.identity import Identity
@@ -92,7 +93,11 @@ async def get_ready(request: Request) -> JsonBody:
     },
 )
 async def get_metrics(request: Request, principal: WorkersView) -> Response:
-    """Metrics of this process and of the lanes, for Prometheus."""
+    """Metrics of this process and of the lanes, for Prometheus.
+
+    They concern the runs of every tenant, so they need a key of the platform's own tenant.
+    """
+    require_platform(principal)
     return Response(await scrape(parts_of(request)), media_type=CONTENT_TYPE)
 
 

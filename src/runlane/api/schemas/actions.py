@@ -93,6 +93,7 @@ class BulkFilter(RequestModel):
     worker: Name | None = Field(default=None, description="The worker that executed them last.")
     session: Name | None = Field(default=None, description="The chat session that they belong to.")
     error_code: Name | None = Field(default=None, description="The code or type of their error.")
+    definition: Name | None = Field(default=None, description="The version of the definition that they are pinned to.")
     roots: bool | None = Field(default=None, description="Only runs that no other run started as a tool.")
     min_duration_seconds: Seconds | None = None
     max_duration_seconds: Seconds | None = None

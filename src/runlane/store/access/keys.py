@@ -12,7 +12,16 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, func, insert, or_, select, update
 
-from runlane.domain.access import BUILT_IN_ROLES, ApiKey, Principal, known_permissions, mint_key, parse_key, same_hash
+from runlane.domain.access import (
+    BUILT_IN_ROLES,
+    ApiKey,
+    MintedKey,
+    Principal,
+    known_permissions,
+    mint_key,
+    parse_key,
+    same_hash,
+)
 from runlane.domain.ids import new_id
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text, load_json
@@ -87,6 +96,11 @@ _CREATE = Statement(
     purpose="Add an API key.",
 )
 _READ = Statement("read_key", select(*_columns).where(api_keys.c.id == bindparam("key_id")), purpose="Read an API key.")
+_READ_BY_HASH = Statement(
+    "read_key_by_hash",
+    select(*_columns).where(api_keys.c.hash == bindparam("hash")),
+    purpose="Read the API key that was made elsewhere, if it is stored already.",
+)
 _REVOKE = Statement(
     "revoke_key",
     update(api_keys)
@@ -164,18 +178,22 @@ async def create_key(
     tenant: str = DEFAULT_TENANT,
     life_seconds: float | None = None,
     not_after_us: int | None = None,
+    given: MintedKey | None = None,
 ) -> tuple[ApiKey, str]:
     """Create a key; return it and its secret, which is stored nowhere and cannot be shown again.
 
     `not_after_us` is when the creating key expires: a longer life is rejected, and the default is the same time.
+    `given` is a key that was made elsewhere. If it is stored already, it is returned as it is.
     """
     check_text(name, "The key's name", MAX_NAME)
     if life_seconds is not None and not 0 < life_seconds <= MAX_LIFE_SECONDS:
         raise InvalidRequest(f"A key's life of {life_seconds!r} seconds must be more than 0 and at most a century.")
-    minted = mint_key()
+    minted = given or mint_key()
 
     async def work(session: Session) -> ApiKey:
         await session.lock(exclusive=[tenant_lock(tenant), role_lock(role)])
+        if given is not None and (stored := await session.fetch(_READ_BY_HASH, hash=given.hash)):
+            return from_row(ApiKey, stored[0])
         if not await session.fetch(FIND_TENANT, tenant=tenant):
             raise await unknown_tenant(session, tenant)
         await role_in(session, role)

@@ -36,6 +36,7 @@ _RENEW = Statement(
     purpose="Note that a serving process runs.",
 )
 _gone = servers.c.heartbeat_at < now_us() - lit(GONE_SECONDS * 1_000_000)
+SERVING = ~_gone
 _FORGET = Statement("forget_servers", delete(servers).where(_gone), purpose="Delete the rows of servers that ended.")
 _REMOVE = Statement(
     "remove_server",
@@ -44,7 +45,7 @@ _REMOVE = Statement(
 )
 _LIST = Statement(
     "list_servers",
-    select(servers).where(~_gone).order_by(servers.c.id).limit(lit(1000)),
+    select(servers).where(SERVING).order_by(servers.c.id).limit(lit(1000)),
     purpose="Read the serving processes.",
 )
 

@@ -58,6 +58,7 @@ def selection_parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
         "parent": wanted.parent,
         "worker_id": wanted.worker_id,
         "error_code": wanted.error_code,
+        "definition": wanted.definition,
         "roots_only": wanted.roots_only,
         "min_duration_us": wanted.min_duration_us,
         "max_duration_us": wanted.max_duration_us,

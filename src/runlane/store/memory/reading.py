@@ -34,7 +34,12 @@ _HEAD = Statement(
     ),
     purpose="Read the tenant of a memory and the numbers of its operations.",
 )
-_PAGE = select(*ENTRY_COLUMNS).where(
+# The head of the memory is read by the same statement, so that it is of the same moment and a page needs one of them.
+_PAGE = select(
+    *ENTRY_COLUMNS,
+    select(memories.c.tenant).where(memories.c.id == _memory).scalar_subquery().label("tenant"),
+    select(memories.c.applied_seq).where(memories.c.id == _memory).scalar_subquery().label("applied_seq"),
+).where(
     _e.memory_id == _memory,
     _e.seq < _before,
     _e.seq > _after,
@@ -45,12 +50,12 @@ _PAGE = select(*ENTRY_COLUMNS).where(
 _NEWEST = Statement(
     "memory_newest_entries",
     _PAGE.order_by(_e.seq.desc()).limit(_limit),
-    purpose="Read entries of a memory, newest first.",
+    purpose="Read entries of a memory, newest first, with the tenant of the memory and what of it is replicated.",
 )
 _OLDEST = Statement(
     "memory_oldest_entries",
     _PAGE.order_by(_e.seq).limit(_limit),
-    purpose="Read entries of a memory, oldest first.",
+    purpose="Read entries of a memory, oldest first, with the tenant of the memory and what of it is replicated.",
 )
 _ENTRY = Statement(
     "memory_entry",
@@ -107,7 +112,6 @@ async def list_entries(database: Database, tenant: str, memory_id: str, wanted: 
     """Return a page of entries."""
     if wanted.before is not None and wanted.after is not None:
         raise InvalidRequest("before and after exclude each other. Give one of them.")
-    head = await read_head(database, tenant, memory_id)
     rows = await database.query(
         _NEWEST if wanted.after is None else _OLDEST,
         memory_id=memory_id,
@@ -117,7 +121,11 @@ async def list_entries(database: Database, tenant: str, memory_id: str, wanted: 
         after_us=-1 if wanted.after_us is None else wanted.after_us,
         limit=wanted.limit + 1,
     )
-    entries = [entry_from(row, head.applied_seq) for row in rows]
+    if not rows:
+        await read_head(database, tenant, memory_id)
+    elif rows[0]["tenant"] != tenant:
+        raise missing_memory(memory_id)
+    entries = [entry_from(row, rows[0]["applied_seq"]) for row in rows]
     more, entries = len(entries) > wanted.limit, entries[: wanted.limit]
     if wanted.after is not None:
         return EntryPage(entries, None, entries[-1].seq if entries else wanted.after)

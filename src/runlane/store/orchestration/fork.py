@@ -33,7 +33,10 @@ _SOURCE = Statement(
         run_inputs.c.input,
         run_inputs.c.plan,
         run_inputs.c.origin,
+        run_inputs.c.limits,
         runs.c.unique_key,
+        runs.c.fairness_key,
+        runs.c.tags,
         exists().where(chat_turns.c.run_id == runs.c.id).label("is_turn"),
     )
     .select_from(runs.join(run_inputs, run_inputs.c.run_id == runs.c.id))

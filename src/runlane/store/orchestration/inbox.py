@@ -28,12 +28,15 @@ WINDOW: Final = 5000
 MAX_COUNTED: Final = 1000
 CLAIM_SECONDS: Final = 600
 _CHUNK: Final = 500
+# Later than any question was asked.
+_LAST_MOMENT: Final = 2**62
 
 _w = run_waits.c
 _due_in = (_w.due_at - now_us()).label("due_in")
 _after = bindparam("after_at", type_=BigInteger())
 _after_run = bindparam("after_run", type_=Text())
 _due_before = bindparam("due_before", type_=BigInteger())
+_asked_before = bindparam("asked_before", type_=BigInteger())
 _open = (
     _w.kind == lit("human"),
     _w.answered_at.is_(None),
@@ -51,6 +54,7 @@ _INBOX = Statement(
         *_open,
         optional("target", _w.target),
         or_(cast(_due_before, BigInteger).is_(None), _w.due_at < _due_before),
+        _w.opened_at < func.coalesce(_asked_before, lit(_LAST_MOMENT)),
         or_(
             _w.opened_at > func.coalesce(_after, lit(-1)),
             and_(_w.opened_at == _after, _w.run_id > _after_run),
@@ -104,6 +108,7 @@ class InboxFilter:
     tenant: str | None = None
     target: str | None = None
     due_before_us: int | None = None
+    asked_before_us: int | None = None
     kinds: Sequence[QuestionKind] = ()
     agent: str | None = None
     tool: str | None = None
@@ -137,6 +142,7 @@ async def read_inbox(
             tenant=wanted.tenant,
             target=wanted.target,
             due_before=wanted.due_before_us,
+            asked_before=wanted.asked_before_us,
             after_at=None if after is None else after[0],
             after_run=None if after is None else after[1],
             after_path=None if after is None else after[2],

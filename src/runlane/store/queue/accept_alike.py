@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import (
     ARRAY,
@@ -18,23 +18,23 @@ from sqlalchemy import (
     Select,
     Text,
     and_,
+    any_,
     bindparam,
     case,
     column,
     exists,
     func,
     insert,
-    or_,
     select,
 )
 from sqlalchemy.sql.base import Executable
+from sqlalchemy.sql.elements import Grouping
 
-from runlane.domain.concurrency import ConcurrencyStrategy, counted_limits, limits_to_text
+from runlane.domain.concurrency import ConcurrencyStrategy, limits_to_text
 from runlane.domain.run import Accepted, RunHook, Status
 from runlane.store.access.tenants import FREE
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.accept_statements import ALONE_COLUMNS, RETURNS, insert_first_events, new_rows, timed
-from runlane.store.queue.limit_rows import count_admitted
 from runlane.store.queue.limits import limit_locks
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Database, Duplicate
@@ -111,13 +111,20 @@ def _is_current() -> ColumnElement[bool]:
 
 def _has_room() -> ColumnElement[bool]:
     """Return whether every key has room for all its runs of the batch, and no run waits for one of them."""
-    keys, rooms = bindparam("keys", type_=ARRAY(Text())), bindparam("rooms", type_=ARRAY(BigInteger()))
-    wanted = func.unnest(keys, rooms).table_valued(column("key", Text()), column("room", BigInteger()))
-    wanted = wanted.render_derived(name="wanted")
+    # The column of the batch, for one scan of the index over all keys. One scan for each key would cost twice as much.
+    keys = bindparam("limit_key", type_=ARRAY(Text()))
+    least, rooms = bindparam("least_room", type_=BigInteger()), bindparam("rooms", type_=ARRAY(BigInteger()))
+    # Only a key with more admitted runs than the least room is looked up. Without `rooms`, all keys have the least.
+    room = func.coalesce(Grouping(rooms)[func.array_position(keys, limit_slots.c.key)], least)
+    full = (
+        select(limit_slots.c.key)
+        .where(limit_slots.c.key == any_(keys))
+        .group_by(limit_slots.c.key)
+        .having(and_(func.count() > least, func.count() > room))
+    )
     # Where nothing waits, one look at the table replaces one for each key.
-    is_waited = and_(exists().select_from(limit_waits), exists().where(limit_waits.c.key == wanted.c.key))
-    is_full = or_(count_admitted(wanted.c.key) > wanted.c.room, is_waited)
-    return ~exists().select_from(wanted).where(is_full)
+    is_waited = and_(exists().select_from(limit_waits), exists().where(limit_waits.c.key == any_(keys)))
+    return and_(~full.exists(), ~is_waited)
 
 
 def _insert_slots(batch: FromClause | None, changed: FromClause) -> Executable:
@@ -134,6 +141,7 @@ _ACCEPT_ALIKE_LIMITED = CompoundWrite(
     links=[_insert_inputs, insert_first_events, _insert_slots],
     final=_summary,
     admit=lambda batch: timed(batch, and_(_is_current(), _has_room(), _is_free())),
+    as_arrays=True,
     purpose="Store new runs with the limit of one key each, all of them admitted, without a transaction of their own.",
 )
 
@@ -149,18 +157,30 @@ class AlikeLimits(NamedTuple):
     members: list[tuple[object, ...]]
     rooms: dict[str, int]
 
+    def parameters(self) -> dict[str, Any]:
+        """Return what the statement needs besides the members: the locks, and the rooms as far as they differ."""
+        least = min(self.rooms.values())
+        differ = max(self.rooms.values()) > least
+        # In the order of the members, which have the key last.
+        rooms = [self.rooms[cast("str", member[-1])] for member in self.members] if differ else []
+        return {"locks": sorted(limit_locks(self.rooms)), "least_room": least, "rooms": rooms}
+
 
 def alike_limits(requests: Sequence[NewRun]) -> AlikeLimits | None:
-    """Return the members of the statement; None if a run has no limit or one of another kind, or is not ready."""
+    """Return the members of the statement; None if a run needs another one.
+
+    The runs have one limit each, by a key of their own, are ready, and do not exceed a limit by themselves.
+    """
     if requests[0].delay_us > 0 or requests[0].hold:
         return None
     members: list[tuple[object, ...]] = []
     numbers: dict[str, int] = {}
     rooms: dict[str, int] = {}
     for run in requests:
-        if len(run.limits) != 1:
+        limits = run.limits
+        if len(limits) != 1:
             return None
-        limits = counted_limits(run.tenant, run.limits)
+        # A limit with a key of its own is counted as it is given.
         key, most, _, shared, strategy = limits[0]
         if shared is not None or most is None or strategy is ConcurrencyStrategy.REJECT_NEW:
             return None
@@ -168,7 +188,8 @@ def alike_limits(requests: Sequence[NewRun]) -> AlikeLimits | None:
             return None
         rooms[key] = rooms.get(key, most) - 1
         members.append((*_own(run), limits_to_text(limits), key))
-    return AlikeLimits(members, rooms)
+    # A key without admitted runs has no rows to count, so the statement cannot find that the batch alone exceeds it.
+    return None if min(rooms.values()) < 0 else AlikeLimits(members, rooms)
 
 
 async def accept_alike(
@@ -184,9 +205,7 @@ async def accept_alike(
         if limits is None:
             rows = await database.execute_single(_ACCEPT_ALIKE, list(map(_own, requests)), **shared)
         else:
-            shared |= {"keys": list(limits.rooms), "rooms": list(limits.rooms.values())}
-            locks = sorted(limit_locks(limits.rooms))
-            rows = await database.execute_single(_ACCEPT_ALIKE_LIMITED, limits.members, **shared, locks=locks)
+            rows = await database.execute_single(_ACCEPT_ALIKE_LIMITED, limits.members, **shared, **limits.parameters())
     except Duplicate:
         return None
     if rows[0]["stored"] != len(requests):

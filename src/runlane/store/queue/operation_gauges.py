@@ -50,7 +50,7 @@ _OLDEST_ENDED = Statement(
     .where(runs.c.ended_at.is_not(None), ~runs.c.holds_key)
     .order_by(runs.c.ended_at)
     .limit(lit(1)),
-    purpose="Read the age of the oldest ended run, for metrics.",
+    purpose="Read the age of the oldest ended run that retention may delete.",
 )
 _today = cast(now_once() // lit(DAY_US), Integer)
 _spent = (
@@ -98,11 +98,16 @@ class OperationGauges:
     allowances: Sequence[AllowanceUse]
 
 
+async def oldest_ended_seconds(database: Database) -> float | None:
+    """Return the age of the oldest ended run that retention may delete; None if no run has ended."""
+    rows = await database.query(_OLDEST_ENDED)
+    return max(0, rows[0]["age_us"]) / _MICROS if rows else None
+
+
 async def read_operation_gauges(database: Database) -> OperationGauges:
     """Return the numbers of this moment."""
     (questions,) = await database.query(_QUESTIONS)
     (schedule,) = await database.query(_SCHEDULES)
-    ended = await database.query(_OLDEST_ENDED)
     allowances = [AllowanceUse(row["id"], COST_PER_DAY, row["share"]) for row in await database.query(_BUDGETS)]
     for row in await database.query(_QUOTAS):
         # The count of an earlier day says nothing about today.
@@ -113,6 +118,6 @@ async def read_operation_gauges(database: Database) -> OperationGauges:
         max(0, questions["oldest_us"]) / _MICROS,
         questions["due"],
         max(0, schedule["lag_us"]) / _MICROS,
-        max(0, ended[0]["age_us"]) / _MICROS if ended else 0.0,
+        await oldest_ended_seconds(database) or 0.0,
         allowances,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import FromClause, Text, bindparam, case, exists, func, select, update
+from sqlalchemy import FromClause, Text, case, exists, func, select, update
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.events import EventType
@@ -76,12 +76,6 @@ def ready_status(*, waits_for_runs: bool = True):
 
 _RELEASE_NEXT = Statement(
     "release_next", _release_next, {"key": Text()}, purpose="Give an ordering key to the next run that waits for it."
-)
-
-HOLDER = Statement(
-    "key_holder",
-    select(runs.c.id).where(runs.c.ordering_key == bindparam("key"), runs.c.holds_key),
-    purpose="Find the run that holds an ordering key.",
 )
 
 

@@ -72,7 +72,7 @@ class Overview:
 
 
 def overview_body(found: Overview) -> dict[str, Any]:
-    """Return an overview as JSON, with the names of the lane design."""
+    """Return an overview as JSON, with the names that worker consoles use."""
     capped = [lane.max_slots for lane in found.lanes if lane.enabled and lane.max_slots is not None]
     all_capped = len(capped) == sum(lane.enabled for lane in found.lanes)
     return {

@@ -1,4 +1,4 @@
-"""Filters of runs that are checked run by run: worker, error, duration, cost, and whether a run is a root.
+"""Filters of runs that are checked run by run: worker, version, error, duration, cost, and whether a run is a root.
 
 They have no index, since each would cost every accepted or finished run a write. A page of a list checks them on a
 bounded number of runs, a bulk job on every run that its other filters find.
@@ -23,8 +23,8 @@ from sqlalchemy import (
     select,
 )
 
-from runlane.store.sql.expressions import json_text, lit, now_once, optional
-from runlane.store.sql.schema import idempotency_keys, run_attempts, run_calls, run_children, run_results
+from runlane.store.sql.expressions import json_text, lit, now_once, optional, pinned_version
+from runlane.store.sql.schema import idempotency_keys, run_attempts, run_calls, run_children, run_inputs, run_results
 
 
 def run_checks(found: FromClause) -> list[ColumnElement[bool]]:
@@ -33,6 +33,7 @@ def run_checks(found: FromClause) -> list[ColumnElement[bool]]:
         optional("worker_id", found.c.worker_id),
         _is_root(found),
         _has_error(found),
+        _has_version(found),
         *_within(_duration_us(found), "min_duration_us", "max_duration_us", BigInteger()),
         *_within(_cost_usd(found), "min_cost_usd", "max_cost_usd", Float()),
     ]
@@ -67,6 +68,12 @@ def _has_error(found: FromClause) -> ColumnElement[bool]:
     return or_(cast(code, Text).is_(None), of_run == code)
 
 
+def _has_version(found: FromClause) -> ColumnElement[bool]:
+    version = bindparam("definition", type_=Text())
+    pinned = select(pinned_version(run_inputs.c.plan, found.c.target)).where(run_inputs.c.run_id == found.c.id)
+    return or_(cast(version, Text).is_(None), pinned.scalar_subquery() == version)
+
+
 def _duration_us(found: FromClause) -> Any:
     """Return the time from the first start to the end, or until now; null for a run that has not started."""
     of_first = (run_attempts.c.run_id == found.c.id, run_attempts.c.attempt == lit(1))
@@ -80,4 +87,4 @@ def _cost_usd(found: FromClause) -> Any:
 
 
 # Filters that look up other rows of each run.
-LOOKED_UP: Final = ("error_code", "roots_only", "min_cost_usd", "max_cost_usd")
+LOOKED_UP: Final = ("definition", "error_code", "roots_only", "min_cost_usd", "max_cost_usd")

@@ -35,8 +35,6 @@ WINDOW = 10_000
 _TAG_SHARE = 4
 # So does a filter that reads other rows of each run.
 _LOOKUP_SHARE = 4
-# How many windows a bulk change reads before it reports that there may be more.
-_WINDOWS = 100
 # Ids have the time of the process that accepted the run. So much may it differ from that of the database.
 MAX_SKEW_US: Final = 600 * 1_000_000
 
@@ -47,8 +45,8 @@ class RunFilter:
 
     A run must have all of `tags`. `parent` is the run that started it as a tool, `schedule_id` the schedule that did,
     `forked_from` the run that it was forked from.
-    `id_prefix` must fulfil `is_run_id_prefix`. `session_id` is the chat session of the runs; `roots_only` leaves out
-    runs that others started as tools.
+    `id_prefix` must fulfil `is_run_id_prefix`. `session_id` is the chat session of the runs, `definition` the version
+    that they are pinned to; `roots_only` leaves out runs that others started as tools.
     """
 
     statuses: tuple[Status, ...] = ()
@@ -68,6 +66,7 @@ class RunFilter:
     worker_id: str | None = None
     session_id: str | None = None
     error_code: str | None = None
+    definition: str | None = None
     roots_only: bool = False
     min_duration_us: int | None = None
     max_duration_us: int | None = None
@@ -244,19 +243,6 @@ async def search_runs(
     return await database.transact(work)
 
 
-async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> tuple[list[str], bool]:
-    """Return the ids of the newest matching runs, and whether there may be more."""
-    ids: list[str] = []
-    below: str | None = None
-    for _ in range(_WINDOWS):
-        found = await search_runs(database, wanted, below=below, limit=limit - len(ids))
-        ids += [run.id for run in found.runs]
-        below = found.cursor
-        if below is None or len(ids) == limit:
-            break
-    return ids, below is not None
-
-
 async def in_session(session: Session, wanted: RunFilter) -> RunFilter | None:
     """Return the filter with the ordering key of its session, whose runs all have it; None if none can match."""
     if wanted.session_id is None:
@@ -355,6 +341,7 @@ async def _parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
         "with_running": Status.RUNNING in statuses,
         "worker_id": wanted.worker_id,
         "error_code": wanted.error_code,
+        "definition": wanted.definition,
         "roots_only": wanted.roots_only,
         "min_duration_us": wanted.min_duration_us,
         "max_duration_us": wanted.max_duration_us,

@@ -110,7 +110,10 @@ _INTERRUPTS = Statement(
 )
 _BEGIN_DRAINING = Statement(
     "begin_draining",
-    update(workers).where(_by_id, workers.c.status.in_(LIVE)).values(status=lit("draining")).returning(workers.c.id),
+    update(workers)
+    .where(_by_id, workers.c.status.in_(LIVE))
+    .values(status=lit("draining"), drain_until=now_us() + micros(bindparam("grace_seconds", type_=Float())))
+    .returning(workers.c.id),
     purpose="Note that a worker is draining.",
 )
 _SIGN_OFF = Statement(
@@ -227,9 +230,9 @@ async def renew(
     return await database.transact(work)
 
 
-async def begin_draining(database: Database, worker_id: str) -> None:
-    """Store that the worker claims nothing more."""
-    await read(database, _BEGIN_DRAINING, worker_id=worker_id)
+async def begin_draining(database: Database, worker_id: str, grace_seconds: float) -> None:
+    """Store that the worker claims nothing more, and when its grace period ends."""
+    await read(database, _BEGIN_DRAINING, worker_id=worker_id, grace_seconds=grace_seconds)
 
 
 async def sign_off(database: Database, worker_id: str) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Integer, Text, bindparam, cast, func, or_, select
+from sqlalchemy import BigInteger, FromClause, Integer, Select, Text, bindparam, cast, func, or_, select
 
 from runlane.domain.firing import Firing, FiringKind, FiringOutcome
+from runlane.domain.run import Status
 from runlane.domain.schedule import Schedule, ScheduleSettings
 from runlane.domain.schedule_times import ScheduleTimes, describe_times, spread_seed
 from runlane.domain.text import load_json
@@ -18,11 +19,13 @@ from runlane.store.access.tenants import FREE
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.rows import from_row
-from runlane.store.sql.schema import schedule_firings, schedules, tenants
+from runlane.store.sql.schema import runs, schedule_firings, schedules, tenants
 from runlane.store.sql.statement import Row, Statement
 
 _PARSED: Final = 4096
 _KNOWN_NAMES: Final = 500
+# Before any slot.
+_FIRST_MOMENT: Final = -(2**62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +132,12 @@ COUNT = Statement(
     purpose="Count the schedules of a tenant.",
 )
 _before = bindparam("before", type_=BigInteger())
+# Other firings name the run that was open.
+_own_run = (runs.c.id == schedule_firings.c.run_id) & (schedule_firings.c.outcome == lit(FiringOutcome.STARTED))
 _FIRINGS = Statement(
     "list_firings",
-    select(schedule_firings)
+    select(schedule_firings, runs.c.status.label("run_status"))
+    .select_from(schedule_firings.outerjoin(runs, _own_run))
     .where(
         schedule_firings.c.schedule_uid == bindparam("uid", type_=Text()),
         or_(cast(_before, BigInteger).is_(None), schedule_firings.c.slot < _before),
@@ -139,6 +145,33 @@ _FIRINGS = Statement(
     .order_by(schedule_firings.c.slot.desc())
     .limit(bindparam("limit", type_=Integer())),
     purpose="Read a page of the firings of a schedule, newest first.",
+)
+
+
+def _latest(batch: FromClause) -> Select[Any]:
+    """Return the latest firings of some schedules: those from the slot on that so many firings are not older than."""
+    newer = schedule_firings.alias("newer")
+    floor = (
+        select(newer.c.slot)
+        .where(newer.c.schedule_uid == batch.c.uid)
+        .order_by(newer.c.slot.desc())
+        .limit(lit(1))
+        .offset(bindparam("skipped", type_=Integer()))
+        .correlate(batch)
+        .scalar_subquery()
+    )
+    floors = select(batch.c.uid, func.coalesce(floor, lit(_FIRST_MOMENT)).label("floor")).subquery("floors")
+    in_floor = (schedule_firings.c.schedule_uid == floors.c.uid) & (schedule_firings.c.slot >= floors.c.floor)
+    found = floors.join(schedule_firings, in_floor).outerjoin(runs, _own_run)
+    # Sorted by the caller: for an order here, Postgres might read all firings by their index.
+    return select(schedule_firings, runs.c.status.label("run_status")).select_from(found)
+
+
+LATEST_FIRINGS = Statement(
+    "latest_firings",
+    _latest,
+    {"uid": Text()},
+    purpose="Read the latest firings of several schedules, with the status of their runs.",
 )
 
 
@@ -188,7 +221,14 @@ def schedule_value(found: StoredSchedule, warnings: tuple[str, ...] = ()) -> Sch
 
 def firing_value(row: Row) -> Firing:
     """Return the firing of a row."""
-    return from_row(Firing, row, kind=FiringKind(row["kind"]), outcome=FiringOutcome(row["outcome"]))
+    status = dict(row).get("run_status")
+    return from_row(
+        Firing,
+        row,
+        kind=FiringKind(row["kind"]),
+        outcome=FiringOutcome(row["outcome"]),
+        run_status=None if status is None else Status(status),
+    )
 
 
 async def find_schedule(database: Database, tenant: str, schedule_id: str) -> StoredSchedule:
@@ -225,3 +265,16 @@ async def list_schedules(
 async def list_firings(database: Database, uid: str, *, before_us: int | None = None, limit: int = 50) -> list[Firing]:
     """Return the firings of a schedule, newest first; `before_us` is the last slot of the previous page."""
     return [firing_value(row) for row in await database.query(_FIRINGS, uid=uid, before=before_us, limit=limit)]
+
+
+async def latest_firings(database: Database, uids: Sequence[str], count: int) -> dict[str, list[Firing]]:
+    """Return up to `count` firings of each schedule, newest first."""
+
+    async def work(session: Session) -> dict[str, list[Firing]]:
+        found: dict[str, list[Firing]] = {}
+        rows = await session.fetch(LATEST_FIRINGS, [(uid,) for uid in uids], skipped=count - 1)
+        for row in sorted(rows, key=lambda row: row["slot"], reverse=True):
+            found.setdefault(row["schedule_uid"], []).append(firing_value(row))
+        return found
+
+    return await database.transact(work) if uids else {}

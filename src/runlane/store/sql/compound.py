@@ -41,12 +41,13 @@ class CompoundWrite:
     `returns` names what the head returns, in order. `carries` names batch columns that the links need in addition; they
     belong to the member with the same `key`. (A join would do the same, but our connections only use nested loops.)
     `final` selects the rows that the caller gets; without it these are the head's. `admit` transforms the batch over
-    which head and links are built; as a materialized CTE it is evaluated once on Postgres.
+    which head and links are built; as a materialized CTE it is evaluated once on Postgres. `as_arrays`: the statement
+    uses a column of the batch as an array, so a batch of one member is not sent as plain values.
     """
 
     __slots__ = (
-        "_admit", "_carries", "_columns", "_compiled", "_final", "_head", "_key", "_links", "_parts", "_returns",
-        "_single", "name", "purpose",
+        "_admit", "_as_arrays", "_carries", "_columns", "_compiled", "_final", "_head", "_key", "_links", "_parts",
+        "_returns", "_single", "name", "purpose",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +62,7 @@ class CompoundWrite:
         carries: Sequence[str] = (),
         final: Callable[[FromClause], Select[Any]] | None = None,
         admit: Callable[[FromClause], FromClause] = lambda batch: batch,
+        as_arrays: bool = False,
         purpose: str = "",
     ) -> None:
         self.name = name
@@ -73,6 +75,7 @@ class CompoundWrite:
         self._carries = tuple(carries)
         self._final = final
         self._admit = admit
+        self._as_arrays = as_arrays
         self._compiled: Compiled | None = None
         self._single: Compiled | None = None
         self._parts: tuple[Statement, tuple[Compiled, ...], Compiled | None] | None = None
@@ -91,7 +94,7 @@ class CompoundWrite:
 
     def bound(self, params: Mapping[str, Any], members: Sequence[Sequence[Any]] | None) -> tuple[str, list[Any]]:
         """Return the SQL of the statement for Postgres, and its positional arguments."""
-        if members is not None and len(members) == 1:
+        if members is not None and len(members) == 1 and not self._as_arrays:
             return bind_single(self.single(), self._columns, params, members[0])
         compiled = self.compiled()
         return compiled.sql, bind(compiled, "postgresql", self._columns, params, members)
@@ -100,7 +103,7 @@ class CompoundWrite:
         """Return every SQL string that may be sent, by what it is used for."""
         if dialect == "postgresql":
             texts = {"": self.compiled().sql}
-            return {**texts, "one member": self.single().sql} if self._columns else texts
+            return {**texts, "one member": self.single().sql} if self._columns and not self._as_arrays else texts
         head, links, final = self.parts()
         texts = {"": head.compiled("sqlite").sql}
         texts |= {f"link {number}": link.sql for number, link in enumerate(links, 1)}

@@ -152,6 +152,26 @@ def _json_text_sqlite(element: json_text, compiler: SQLCompiler, **kw: Any) -> s
     return f"json_extract({whole}, '$.' || {key})"
 
 
+class pinned_version(FunctionElement[str]):  # noqa: N801
+    """The version that the JSON of a plan pins a target to: the plan, then the target; null if it pins none."""
+
+    type = Text()
+    inherit_cache = True
+    name = "pinned_version"
+
+
+@compiles(pinned_version, "postgresql")
+def _pinned_version_postgres(element: pinned_version, compiler: SQLCompiler, **kw: Any) -> str:
+    plan, target = (compiler.process(clause, **kw) for clause in element.clauses)
+    return rf"(cast(replace({plan}, '\u0000', '\ufffd') as json) -> 'pins' ->> {target})"
+
+
+@compiles(pinned_version, "sqlite")
+def _pinned_version_sqlite(element: pinned_version, compiler: SQLCompiler, **kw: Any) -> str:
+    plan, target = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"json_extract({plan}, '$.pins.\"' || {target} || '\"')"
+
+
 class first_segment(FunctionElement[str]):  # noqa: N801
     """The part of a path before its first slash."""
 

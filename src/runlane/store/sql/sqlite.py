@@ -16,8 +16,8 @@ from typing import Any, Self, TypeVar, cast
 
 import orjson
 
-from runlane.daemon_executor import DaemonExecutor
 from runlane.errors import ConfigurationError, Unavailable
+from runlane.event_loop.daemon_executor import DaemonExecutor
 from runlane.observability import metrics
 from runlane.private_files import make_file, make_folder
 from runlane.store.sql.compound import CompoundWrite

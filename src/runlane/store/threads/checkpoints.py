@@ -83,14 +83,6 @@ _FIND = Statement(
     select(checkpoints).where(_c.thread == _thread, _c.ns == _ns, _c.id == _id),
     purpose="Read a checkpoint.",
 )
-_NEWEST_OF_RUN = Statement(
-    "newest_checkpoint_of_run",
-    select(checkpoints)
-    .where(_c.run_id == bindparam("run_id", type_=Text()), _c.thread == _thread, _c.ns == _ns)
-    .order_by(_c.id.desc())
-    .limit(lit(1)),
-    purpose="Read the newest checkpoint that a run has stored in its thread.",
-)
 
 
 def _page(name: str, purpose: str, *columns: Any) -> Statement:
@@ -162,7 +154,10 @@ async def find_checkpoint(
 async def load_checkpoint(
     database: Database, thread: str, ns: str, checkpoint_id: str | None
 ) -> CheckpointRecord | None:
-    """Do the same for the run that owns the thread, in one round trip if there is none: nothing deletes meanwhile."""
+    """Find a checkpoint for the run that owns the thread, which nothing deletes meanwhile.
+
+    If there is none, this takes one round trip.
+    """
     if checkpoint_id is None:
         rows = await database.query(_NEWEST, thread=thread, ns=ns)
     else:
@@ -170,16 +165,6 @@ async def load_checkpoint(
     if not rows:
         return None
     return (await database.transact(lambda session: records_of(session, rows)))[0]
-
-
-async def newest_of_run(database: Database, thread: str, run_id: str, ns: str = "") -> CheckpointRecord | None:
-    """Return the newest checkpoint that a run has stored in its thread, or None."""
-
-    async def work(session: Session) -> CheckpointRecord | None:
-        rows = await session.fetch(_NEWEST_OF_RUN, run_id=run_id, thread=thread, ns=ns)
-        return next(iter(await records_of(session, rows)), None)
-
-    return await database.transact(work)
 
 
 async def read_checkpoints(

@@ -10,7 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Boolean, Float, Integer, Text, and_, bindparam, cast, func, insert, or_, select, update
+from sqlalchemy import (
+    Boolean,
+    Float,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from runlane.domain.quota import WEBHOOK_ENDPOINTS
 from runlane.domain.text import dump_json, load_json
@@ -24,6 +37,7 @@ from runlane.store.sql.expressions import lit, now_us, optional
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import webhook_deliveries, webhook_endpoints
 from runlane.store.sql.statement import Row, Statement
+from runlane.store.webhooks.recent import WITH_RECENT, recent_of
 from runlane.store.webhooks.results import disable
 from runlane.store.webhooks.secrets import ADD_SECRETS, DELETE_SECRETS, END_SECRETS, NewSecret
 
@@ -85,7 +99,7 @@ _CREATE = Statement(
     .returning(webhook_endpoints),
     purpose="Add a webhook endpoint.",
 )
-_FIND = Statement("find_webhook_endpoint", select(webhook_endpoints).where(_by_id), purpose="Read a webhook endpoint.")
+_FIND = Statement("find_webhook_endpoint", WITH_RECENT.where(_by_id), purpose="Read a webhook endpoint.")
 _LOCK = Statement(
     "lock_webhook_endpoint",
     select(webhook_endpoints).where(_by_id).with_for_update(),
@@ -94,8 +108,7 @@ _LOCK = Statement(
 _after = bindparam("after", type_=Text())
 _LIST = Statement(
     "list_webhook_endpoints",
-    select(webhook_endpoints)
-    .where(
+    WITH_RECENT.where(
         _is_endpoint,
         optional("tenant", webhook_endpoints.c.tenant),
         or_(cast(_after, Text).is_(None), webhook_endpoints.c.id > _after),
@@ -324,6 +337,7 @@ def endpoint_of(row: Row) -> WebhookEndpoint:
         headers=load_json(row["headers"]),
         ordered=bool(row["ordered"]),
         enabled=bool(row["enabled"]),
+        recent=recent_of(row),
     )
 
 

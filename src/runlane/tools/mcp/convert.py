@@ -12,8 +12,8 @@ from mcp.shared.exceptions import MCPError
 from pydantic import TypeAdapter
 
 from runlane.domain.text import dump_json
+from runlane.event_loop.offload import LARGE_BYTES, offload_if
 from runlane.llm.models import ToolOffer
-from runlane.offload import LARGE_BYTES, offload_if
 from runlane.tools.caller import ToolFailed
 from runlane.tools.mcp.endpoint import McpEndpoint
 

@@ -15,6 +15,7 @@ import { Loaded } from '@/parts/Loading'
 import { PagesFooter, usePages } from '@/parts/pages'
 import { Facts, Panel } from '@/parts/Panel'
 import { Time } from '@/parts/Time'
+import { changeText } from './changeText'
 
 type Entry = components['schemas']['AuditEntry']
 
@@ -52,7 +53,8 @@ export function Audit({ address }: { address: Address }) {
               <span className="w-36">When</span>
               <span className="w-32">Actor</span>
               <span className="w-44">Action</span>
-              <span className="flex-1">Subject</span>
+              <span className="w-40">Subject</span>
+              <span className="flex-1">Change</span>
               <span>Tenant</span>
             </div>
             <ul aria-label="Audit entries" className="divide-y divide-line">
@@ -62,7 +64,8 @@ export function Audit({ address }: { address: Address }) {
                     <span className="w-36 text-soft"><Time at={entry.at} style="exact" /></span>
                     <span className="w-32 truncate font-medium" title={entry.actor}>{visible(nameOf(entry))}</span>
                     <code className="w-44 truncate font-mono text-xs">{entry.action}</code>
-                    <span className="min-w-40 flex-1 truncate">{oneLine(entry.subject, 120)}</span>
+                    <span className="w-40 truncate" title={visible(entry.subject)}>{oneLine(entry.subject, 120)}</span>
+                    <span className="min-w-40 flex-1 truncate text-soft" title={changeText(entry.old, entry.new)}>{changeText(entry.old, entry.new)}</span>
                     <span className="text-soft">{entry.tenant}</span>
                   </button>
                 </li>

@@ -29,14 +29,14 @@ export function VersionsTab({ kind, id, address }: { kind: Kind; id: string; add
         const options = versions.map(({ version, current }): [string, string] => [version, `${version.slice(0, 8)}${current ? ' (current)' : ''}`])
         const target = targetOfDefinition(kind, id)
         return (
-          <div className="grid gap-4 p-3 lg:grid-cols-[320px_1fr]">
+          <div className="grid gap-4 p-3 lg:grid-cols-[400px_1fr]">
             <ol aria-label="Versions" className="flex flex-col divide-y divide-line">
               {versions.map((version) => (
                 <li key={version.version} className="flex flex-wrap items-center gap-2 py-1.5">
                   <code className="font-mono text-xs" title={version.version}>{version.version.slice(0, 8)}</code>
                   {version.current && <Chip tone="ok">current</Chip>}
                   <span className="text-soft"><Time at={version.created_at} style="relative" /></span>
-                  {target !== null && <ButtonLink small to={`/runs?target=${encodeURIComponent(target)}&window=all&children=yes`}>Runs</ButtonLink>}
+                  {target !== null && <ButtonLink small to={`/runs?target=${encodeURIComponent(target)}&version=${encodeURIComponent(version.version)}&window=all&children=yes`}>Runs of this version</ButtonLink>}
                   <ButtonLink small to={address.link({ tab: 'json', version: version.version })}>JSON</ButtonLink>
                 </li>
               ))}

@@ -10,6 +10,7 @@ import { cx } from '@/parts/classes'
 import { Select, TextInput } from '@/parts/form/Field'
 import { notify } from '@/parts/Notices'
 import { KIND_NAMES, kindText } from './kinds'
+import { FURTHER_FILTERS } from './useInbox'
 
 function TextFilter({ address, name, label }: { address: Address; name: string; label: string }) {
   return (
@@ -58,12 +59,18 @@ export function InboxFilters({ address }: { address: Address }) {
           )
         })}
       </div>
-      <details open={['target', 'agent', 'tool', 'due'].some((name) => address.get(name) !== null)}>
+      <details open={FURTHER_FILTERS.some((name) => address.get(name) !== null)}>
         <summary className="w-fit text-xs text-soft">More filters</summary>
         <div className="mt-1.5 flex flex-wrap gap-1.5">
           <TextFilter address={address} name="target" label="Target" />
           <TextFilter address={address} name="agent" label="Agent" />
           <TextFilter address={address} name="tool" label="Tool" />
+          <Select
+            aria-label="Age"
+            value={address.get('age') ?? ''}
+            options={[['', 'Any age'], ['15m', 'Open for 15 minutes'], ['1h', 'Open for 1 hour'], ['24h', 'Open for 1 day'], ['7d', 'Open for 7 days']]}
+            onChange={(event) => address.set({ age: event.target.value || null })}
+          />
           <Select
             aria-label="Due"
             value={address.get('due') ?? ''}

@@ -19,7 +19,7 @@ import { BatchDialog, batchRefused } from './BatchDialog'
 import { InboxFilters } from './InboxFilters'
 import { keyOfQuestion, kindText, toolOf } from './kinds'
 import { QuestionPane } from './QuestionPane'
-import { neighbour, nextAfter, openQuestion, useInbox } from './useInbox'
+import { neighbour, nextAfter, NO_FILTERS, openQuestion, useInbox } from './useInbox'
 
 function QuestionRow({ question, href, active, selection }: { question: Question; href: string; active: boolean; selection: Selection | null }) {
   const kind = kindText(question.about)
@@ -113,7 +113,7 @@ export default function InboxPage() {
             <Loaded query={query}>
               {() =>
                 questions.length === 0 ? (
-                  <Empty icon={InboxIcon} title={filtered ? 'No question matches' : 'No question waits for you'} actions={filtered ? <Button onClick={() => address.set({ about: null, target: null, agent: null, tool: null, due: null })}>Clear the filters</Button> : undefined}>
+                  <Empty icon={InboxIcon} title={filtered ? 'No question matches' : 'No question waits for you'} actions={filtered ? <Button onClick={() => address.set(NO_FILTERS)}>Clear the filters</Button> : undefined}>
                     {filtered ? 'Open questions may exist that these filters leave out.' : 'Human steps, tools with requires_approval and reached budgets ask here. A new question appears without a reload.'}
                   </Empty>
                 ) : (

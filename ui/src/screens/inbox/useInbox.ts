@@ -10,20 +10,25 @@ import { keyOfQuestion } from './kinds'
 
 /** A due time that moves with every render would be another query each time. */
 const ROUND_MS = 60_000
+/** Names in the URL. */
+export const FURTHER_FILTERS = ['target', 'agent', 'tool', 'age', 'due']
+export const NO_FILTERS = Object.fromEntries(['about', ...FURTHER_FILTERS].map((name) => [name, null]))
 
 export function useInbox() {
   const address = useAddress()
   const tenant = useTenantParam()
   const due = parseDuration(address.get('due') ?? '')
   const before = due === null ? undefined : new Date(Math.ceil((serverNow() + due * 1_000) / ROUND_MS) * ROUND_MS).toISOString()
+  const age = parseDuration(address.get('age') ?? '')
+  const asked = age === null ? undefined : new Date(Math.floor((serverNow() - age * 1_000) / ROUND_MS) * ROUND_MS).toISOString()
   const about = address.all('about') as Question['about'][]
-  const filters = { about: about.length === 0 ? undefined : about, target: address.get('target') ?? undefined, agent: address.get('agent') ?? undefined, tool: address.get('tool') ?? undefined, due_before: before }
+  const filters = { about: about.length === 0 ? undefined : about, target: address.get('target') ?? undefined, agent: address.get('agent') ?? undefined, tool: address.get('tool') ?? undefined, due_before: before, asked_before: asked }
   const { query, pages } = usePages('/api/v2/inbox', { query: { ...filters, ...tenant } }, { topics: ['inbox'] })
   const questions = useMemo(() => pages.flatMap((page) => page.questions), [pages])
   const run = address.get('run')
   const path = address.get('path')
   const selected = run === null || path === null ? null : { run_id: run, path }
-  const filtered = about.length > 0 || ['target', 'agent', 'tool', 'due'].some((name) => address.get(name) !== null)
+  const filtered = about.length > 0 || FURTHER_FILTERS.some((name) => address.get(name) !== null)
   return { address, query, questions, selected, filtered }
 }
 

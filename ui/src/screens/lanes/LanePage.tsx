@@ -118,9 +118,9 @@ function CancelQueued({ lane }: { lane: Lane }) {
 }
 
 function LaneView({ lane }: { lane: Lane }) {
-  const { may } = useSession()
+  const { may, platform } = useSession()
   const [, navigate] = useLocation()
-  const manage = may('workers:manage')
+  const manage = platform && may('workers:manage')
   const workers = useApi('/api/v2/workers', {}, { topics: ['workers'] })
   const { text, tone } = verdictOf(lane, workers.data?.workers)
   const runs = (status: string) => `/runs?lane=${encodeURIComponent(lane.name)}&status=${status}&window=all&children=yes`

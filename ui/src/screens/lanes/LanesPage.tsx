@@ -28,6 +28,12 @@ export function LaneState({ lane }: { lane: Lane }) {
   return lane.max_slots === 0 ? <Chip tone="person">no slots</Chip> : <Chip tone="ok">starts runs</Chip>
 }
 
+/** A rate per minute, with the last hour beside it. */
+function Rate({ values, rate, label }: { values: number[] | undefined; rate: number | undefined; label: string }) {
+  if (values === undefined || rate === undefined) return <span className="text-faint">–</span>
+  return <span className="flex items-center gap-2"><Sparkline tone="busy" width={60} height={16} values={values} label={label} /><span className="tabular text-soft" title="Per minute, in the last five to ten minutes">{rate < 10 ? Math.round(rate * 10) / 10 : formatShort(Math.round(rate))}</span></span>
+}
+
 function columns(workers: ServingWorker[] | undefined, figures: ReadonlyMap<string, LaneFigures> | null): Column<Lane>[] {
   return [
     { id: 'name', title: 'Lane', width: 120, grow: true, fixed: true, render: (lane) => <span className="font-medium">{lane.name}</span> },
@@ -39,9 +45,13 @@ function columns(workers: ServingWorker[] | undefined, figures: ReadonlyMap<stri
       const { text, tone } = verdictOf(lane, workers)
       return <span className={TONE_TEXT[tone]}>{text}</span>
     } },
-    { id: 'ended', title: 'Ended in 1 h', width: 120, wideOnly: true, render: (lane) => {
+    { id: 'accepted', title: 'Accepted / min', width: 112, wideOnly: true, render: (lane) => {
       const found = figures?.get(lane.name)
-      return found === undefined ? <span className="text-faint">–</span> : <span className="flex items-center gap-2"><Sparkline tone="busy" width={60} height={16} values={found.ended} label={`Runs of ${lane.name} that ended in each five minutes`} /><span className="tabular text-soft">{formatShort(found.total)}</span></span>
+      return <Rate values={found?.accepted} rate={found?.acceptedRate} label={`Runs of ${lane.name} that were accepted in each five minutes`} />
+    } },
+    { id: 'ended', title: 'Ended / min', width: 112, wideOnly: true, render: (lane) => {
+      const found = figures?.get(lane.name)
+      return <Rate values={found?.ended} rate={found?.endedRate} label={`Runs of ${lane.name} that ended in each five minutes`} />
     } },
     { id: 'wait', title: 'p95 wait', width: 76, align: 'right', wideOnly: true, render: (lane) => <Duration seconds={figures?.get(lane.name)?.wait} /> },
     { id: 'workers', title: 'Workers', width: 70, align: 'right', wideOnly: true, render: (lane) => <span className="tabular text-soft">{workers === undefined ? '–' : workersOf(lane.name, workers).length}</span> },
@@ -87,14 +97,14 @@ function NewLane() {
 
 export default function LanesPage() {
   useTitle('Lanes')
-  const { may } = useSession()
+  const { may, platform } = useSession()
   const lanes = useApi('/api/v2/lanes', {}, { topics: ['lanes', 'runs'], pollMs: 10_000 })
   const workers = useApi('/api/v2/workers', {}, { topics: ['workers'], pollMs: 10_000 })
   const figures = useLaneFigures()
   return (
     <Page fill>
       <PageHeader title="Lanes" note="A lane is a queue with its own slots. Caps hold in the whole cluster and change at run time.">
-        {may('workers:manage') && <NewLane />}
+        {platform && may('workers:manage') && <NewLane />}
         <CopyRead path="/api/v2/lanes" cli={asCli('lanes', 'list')} />
       </PageHeader>
       <section className="flex min-h-0 flex-1 flex-col overflow-hidden rounded-lg border border-line bg-surface">

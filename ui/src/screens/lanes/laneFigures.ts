@@ -1,4 +1,4 @@
-/* What the lanes did in the last hour: runs that ended, and how long runs waited before they started. */
+/* What the lanes did in the last hour: runs that were accepted and ended, and how long runs waited before they started. */
 import { useMemo } from 'react'
 import { useApi } from '@/api/query'
 import { useTenantParam } from '@/app/tenant'
@@ -9,9 +9,12 @@ const HOUR_MS = 3_600_000
 const STEP_SECONDS = 300
 
 export interface LaneFigures {
-  /** Runs that ended in each five minutes. */
+  /** Runs that were accepted, and that ended, in each five minutes. */
+  accepted: number[]
   ended: number[]
-  total: number
+  /** Runs per minute in the last five to ten minutes. */
+  acceptedRate: number
+  endedRate: number
   /** The highest 95th percentile of the five minutes; null if no run started. */
   wait: number | null
 }
@@ -22,12 +25,18 @@ export function useLaneFigures(): ReadonlyMap<string, LaneFigures> | null {
   const query = useApi('/api/v2/runs/series', { query: { ...useTenantParam(), ...range } }, { topics: ['runs'], staleMs: 15_000, keep: true })
   return useMemo(() => {
     if (query.data === undefined) return null
+    const counted = query.data.counted_until === null ? to : Date.parse(query.data.counted_until)
+    // The last five minutes that are counted to their end, and what is counted after them.
+    const first = Math.max(0, Math.floor((counted - (to - HOUR_MS)) / (STEP_SECONDS * 1_000)) - 1)
+    const minutes = Math.max(1, (counted - (to - HOUR_MS)) / 60_000 - (first * STEP_SECONDS) / 60)
     return new Map(
       query.data.groups.map((group) => {
         const points = everyBucket(group.points, to - HOUR_MS, to, STEP_SECONDS)
+        const rate = (counts: number[]) => counts.slice(first).reduce((sum, count) => sum + count, 0) / minutes
         const ended = points.map((point) => point.completed + point.failed + point.cancelled)
         const waits = group.points.flatMap((point) => point.wait_p95_seconds ?? [])
-        return [group.name, { ended, total: ended.reduce((sum, count) => sum + count, 0), wait: waits.length === 0 ? null : Math.max(...waits) }]
+        const accepted = points.map((point) => point.accepted)
+        return [group.name, { accepted, ended, acceptedRate: rate(accepted), endedRate: rate(ended), wait: waits.length === 0 ? null : Math.max(...waits) }]
       }),
     )
   }, [query.data, to])

@@ -4,7 +4,7 @@ import { Link } from 'wouter'
 import { useApi } from '@/api/query'
 import { useSession } from '@/app/session'
 import { useTenantParam } from '@/app/tenant'
-import { formatCost, formatCount, formatShort } from '@/format/number'
+import { formatCost, formatCount, plural } from '@/format/number'
 import { serverNow } from '@/format/time'
 import { cx, TONE_TEXT } from '@/parts/classes'
 import type { Tone } from '@/text/status'
@@ -69,11 +69,10 @@ function CostFigure() {
   const today = new Date(serverNow()).toISOString().slice(0, 10)
   const usage = useApi('/api/v2/usage', { query: { ...tenant, from: today, to: today, group: 'day' } }, { topics: ['runs'], staleMs: 10_000 })
   const total = usage.data?.total
-  const tokens = (total?.tokens_in ?? 0) + (total?.tokens_out ?? 0)
   const cost = total?.cost_usd ?? (total === undefined ? null : 0)
   const cap = useDailyCap()
   const near = cap !== null && cost !== null && cost >= 0.8 * cap
-  const note = total === undefined ? undefined : cap === null ? `${formatCount(total?.calls)} model calls, ${formatShort(tokens)} tokens` : `of ${formatCost(cap)} for the day, ${formatShort(tokens)} tokens`
+  const note = total === undefined ? undefined : cap === null ? `${plural(total?.calls ?? 0, 'model call')}` : `of ${formatCost(cap)} for the day`
   return <Figure to="/usage" label="Cost today (UTC)" value={formatCost(cost)} note={note} tone={near ? 'wait' : undefined} />
 }
 

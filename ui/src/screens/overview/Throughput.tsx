@@ -1,4 +1,5 @@
 /* Runs that ended in each part of a window, by outcome. Each bar links to its runs. */
+import { type KeyboardEvent, useState } from 'react'
 import { Link } from 'wouter'
 import { useApi } from '@/api/query'
 import { useAddress } from '@/app/address'
@@ -20,19 +21,41 @@ const WINDOWS: Record<string, { label: string; seconds: number; step: number }> 
   '7d': { label: '7 days', seconds: 604_800, step: 10_800 },
 }
 
-function Bar({ point, step, most, lane }: { point: Point; step: number; most: number; lane?: string }) {
+function Bar({ point, step, most, lane, reached }: { point: Point; step: number; most: number; lane?: string; reached: boolean }) {
   const zone = useZone()
   const total = point.completed + point.failed + point.cancelled
   const end = new Date(Date.parse(point.at) + step * 1_000).toISOString()
   const share = (count: number) => `${(count / most) * 100}%`
   const text = `${formatClock(point.at, zone)}: ${formatCount(point.accepted)} accepted, ${formatCount(point.completed)} completed, ${formatCount(point.failed)} failed, ${formatCount(point.cancelled)} cancelled`
   return (
-    <Link href={`/runs?children=yes&from=${point.at}&before=${end}${lane === undefined ? '' : `&lane=${encodeURIComponent(lane)}`}`} title={text} aria-label={text} className="flex h-full min-w-0 flex-1 flex-col justify-end hover:bg-hover">
+    <Link href={`/runs?children=yes&from=${point.at}&before=${end}${lane === undefined ? '' : `&lane=${encodeURIComponent(lane)}`}`} title={text} aria-label={text} tabIndex={reached ? 0 : -1} className="flex h-full min-w-0 flex-1 flex-col justify-end hover:bg-hover">
       <span className="bg-bad" style={{ height: share(point.failed) }} />
       <span className="bg-idle" style={{ height: share(point.cancelled) }} />
       <span className="bg-ok" style={{ height: share(point.completed) }} />
       {total === 0 && <span className="h-px bg-line" />}
     </Link>
+  )
+}
+
+/** The bars are one stop of the Tab key; the arrow keys move between them. */
+function Bars({ points, step, most, lane }: { points: Point[]; step: number; most: number; lane?: string }) {
+  const [stop, setStop] = useState<string | null>(null)
+  const reached = points.some((point) => point.at === stop) ? stop : points.at(-1)?.at
+  const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
+    const links = [...event.currentTarget.querySelectorAll('a')]
+    const at = links.findIndex((link) => link === document.activeElement)
+    const next = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: links.length - 1 }[event.key]
+    if (next === undefined || links[next] === undefined) return
+    event.preventDefault()
+    setStop(points[next]?.at ?? null)
+    links[next].focus()
+  }
+  return (
+    <div role="group" aria-label="Ended runs over time, one link for each bar; the arrow keys move" onKeyDown={onKeyDown} className="flex min-w-0 flex-1 items-stretch gap-px">
+      {points.map((point) => (
+        <Bar key={point.at} point={point} step={step} most={most} lane={lane} reached={point.at === reached} />
+      ))}
+    </div>
   )
 }
 
@@ -91,9 +114,7 @@ export function Throughput({ lane }: { lane?: string }) {
             <div className="flex flex-col gap-2">
               <div className="relative flex h-24 items-stretch gap-px border-b border-line">
                 {nothing && <p className="pointer-events-none absolute inset-0 flex items-center justify-center text-faint">No run has ended in this window. A minute is counted after it has ended.</p>}
-                {points.map((point) => (
-                  <Bar key={point.at} point={point} step={series.step_seconds} most={most} lane={lane} />
-                ))}
+                <Bars points={points} step={series.step_seconds} most={most} lane={lane} />
               </div>
               <div className="flex justify-between text-2xs text-faint">
                 <span>{axisText(from, zone, seconds)}</span>

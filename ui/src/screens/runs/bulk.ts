@@ -65,7 +65,7 @@ export function bulkRequest(action: BulkName, selected: Selected, options: BulkO
 /** The options of `runlane bulk start` by the fields of a filter. A filter with another field has no command. */
 const CLI_OPTIONS: Partial<Record<keyof BulkFilter, string>> = {
   status: '--status', target: '--task', lane: '--lane', ordering_key: '--key', tags: '--tag', schedule_id: '--schedule', text: '--text', parent: '--parent',
-  forked_from: '--forked-from', worker: '--worker', session: '--session', error_code: '--error', min_cost_usd: '--min-cost', max_cost_usd: '--max-cost',
+  forked_from: '--forked-from', worker: '--worker', session: '--session', error_code: '--error', definition: '--definition', min_cost_usd: '--min-cost', max_cost_usd: '--max-cost',
 }
 
 function cliOf(action: BulkName, selected: Selected, options: BulkOptions): string | undefined {

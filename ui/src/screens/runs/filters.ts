@@ -22,6 +22,8 @@ export interface RunFilters {
   worker: string
   session: string
   error: string
+  /** The version of the definition that the runs are pinned to. */
+  version: string
   /** `yes` also lists runs that other runs started as tools. */
   children: string
   forks: string
@@ -44,7 +46,7 @@ export const WINDOWS: [string, string][] = [
 ]
 
 /** Filters with one value, as they are called on the page. */
-type SingleName = 'target' | 'lane' | 'key' | 'parent' | 'forks' | 'schedule' | 'worker' | 'session' | 'error' | 'longer' | 'shorter' | 'mincost' | 'maxcost' | 'text'
+type SingleName = 'target' | 'lane' | 'key' | 'parent' | 'forks' | 'schedule' | 'worker' | 'session' | 'error' | 'version' | 'longer' | 'shorter' | 'mincost' | 'maxcost' | 'text'
 
 export const SINGLE: [name: SingleName, label: string, hint: string][] = [
   ['target', 'Target', 'A task, orchestration:ID or agent:ID'],
@@ -56,6 +58,7 @@ export const SINGLE: [name: SingleName, label: string, hint: string][] = [
   ['worker', 'Worker', 'The id of the worker that executed them last'],
   ['session', 'Chat session', 'The id of the conversation'],
   ['error', 'Error', 'The code or type of their error, such as timeout'],
+  ['version', 'Version', 'The version of the orchestration or agent'],
   ['longer', 'Took at least', 'A duration, such as 90s or 2h'],
   ['shorter', 'Took at most', 'A duration, such as 90s or 2h'],
   ['mincost', 'Cost at least', 'In dollars, such as 0.50'],
@@ -81,6 +84,7 @@ export function readFilters(params: URLSearchParams): RunFilters {
     worker: one('worker'),
     session: one('session'),
     error: one('error'),
+    version: one('version'),
     children: one('children'),
     forks: one('forks'),
     longer: one('longer'),
@@ -129,6 +133,7 @@ export function toQuery(filters: RunFilters, now: number) {
     worker: filters.worker || undefined,
     session: filters.session || undefined,
     error_code: filters.error || undefined,
+    definition: filters.version || undefined,
     forked_from: filters.forks || undefined,
     roots: rootsOnly(filters) || undefined,
     min_duration_seconds: seconds(filters.longer),

@@ -46,6 +46,7 @@ export const RUN_COLUMNS: Column<RunSummary>[] = [
   { id: 'status', title: 'Status', width: 132, fixed: true, render: (run) => <Status value={run.cancel_requested_at !== null && !isEnded(run.status) ? 'cancelling' : run.status} /> },
   { id: 'id', title: 'Run', width: 84, render: (run) => <code title={run.run_id} className="font-mono text-xs text-soft">{shortId(run.run_id)}</code> },
   { id: 'accepted', title: 'Accepted', width: 84, render: (run) => <Time at={run.accepted_at} style="relative" /> },
+  { id: 'started', title: 'Started', width: 84, wideOnly: true, render: (run) => <Time at={run.started_at} style="relative" /> },
   { id: 'duration', title: 'Duration', width: 80, align: 'right', render: (run) => <Elapsed from={run.started_at} to={run.ended_at} running={!isEnded(run.status)} /> },
   { id: 'waited', title: 'Waited', width: 88, align: 'right', optional: true, render: (run) => <Elapsed from={run.accepted_at} to={run.started_at ?? run.ended_at} running={!isEnded(run.status)} /> },
   { id: 'lane', title: 'Lane', width: 88, wideOnly: true, render: (run) => <span className="text-soft">{run.lane}</span> },

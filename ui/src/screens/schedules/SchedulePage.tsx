@@ -10,16 +10,18 @@ import { shortId, visible } from '@/format/text'
 import { ActionButton } from '@/parts/action/ActionButtons'
 import { field, FormAction } from '@/parts/action/FormAction'
 import { ButtonLink } from '@/parts/Button'
-import { cx, TONE_FILL, TONE_TEXT } from '@/parts/classes'
+import { cx, TONE_TEXT } from '@/parts/classes'
 import { CopyRead } from '@/parts/CopyRead'
 import { Empty } from '@/parts/Empty'
 import { JsonView } from '@/parts/json/JsonView'
 import { Loaded } from '@/parts/Loading'
 import { PagesFooter, usePages } from '@/parts/pages'
 import { Facts, Page, PageHeader, Panel } from '@/parts/Panel'
+import { Status } from '@/parts/Status'
 import { Time } from '@/parts/Time'
 import { Target } from '@/screens/runs/runColumns'
 import { Backfill } from './Backfill'
+import { FiringDots } from './FiringDots'
 import { firingText } from './firingText'
 import { SlotList } from './Preview'
 import { deleteScheduleAction, pauseAction, resumeAction, triggerAction } from './scheduleActions'
@@ -37,14 +39,15 @@ function Firings({ id }: { id: string }) {
             <Empty title="It has not fired yet">Each slot gets one entry: started, skipped, missed or refused, with the reason.</Empty>
           ) : (
             <>
-              <p aria-hidden className="flex gap-1 px-3 pt-2">{firings.slice(0, 40).map((firing) => <span key={`${firing.slot} ${firing.decided_at}`} title={`${firing.slot} ${firingText(firing.outcome).word}`} className={cx('size-2.5 rounded-full', TONE_FILL[firingText(firing.outcome).tone])} />)}</p>
+              <p className="px-3 pt-2 pb-1"><FiringDots firings={firings.slice(0, 40)} /></p>
               <ul className="divide-y divide-line">
                 {firings.map((firing) => (
                   <li key={`${firing.slot} ${firing.kind} ${firing.decided_at}`} className="flex flex-wrap gap-x-4 gap-y-1 px-3 py-1.5">
                     <Time at={firing.slot} style="exact" />
-                    <span className={cx('min-w-28', TONE_TEXT[firingText(firing.outcome).tone])}>{firingText(firing.outcome).word}{firing.count > 1 ? ` (${firing.count} slots)` : ''}</span>
-                    <span className="text-soft">{firing.kind}</span>
+                    <span className={cx('min-w-28', firing.run_status === null ? TONE_TEXT[firingText(firing.outcome).tone] : 'text-soft')}>{firingText(firing.outcome).word}{firing.count > 1 ? ` (${firing.count} slots)` : ''}</span>
+                    <span className="min-w-14 text-soft">{firing.kind}</span>
                     {firing.run_id !== null && <Link href={`/runs/${firing.run_id}`} className="font-mono text-xs text-accent underline">{shortId(firing.run_id)}</Link>}
+                    {firing.run_status !== null && <Status value={firing.run_status} plain />}
                     {(firing.reason ?? firing.detail) !== null && <span className="break-words text-soft">{visible([firing.reason, firing.detail].filter(Boolean).join(': '))}</span>}
                   </li>
                 ))}

@@ -17,9 +17,11 @@ import { Table } from '@/parts/table/Table'
 import { Time } from '@/parts/Time'
 import { Target } from '@/screens/runs/runColumns'
 import type { Tone } from '@/text/status'
+import { FiringDots } from './FiringDots'
 import { NewSchedule } from './NewSchedule'
 import { type Schedule, targetOf } from './scheduleForm'
 
+const SHOWN_FIRINGS = 10
 const TONES: Record<string, Tone> = { active: 'ok', paused: 'person', ended: 'idle' }
 
 export function ScheduleState({ schedule }: { schedule: Schedule }) {
@@ -32,6 +34,7 @@ const COLUMNS: Column<Schedule>[] = [
   { id: 'target', title: 'Starts', width: 120, render: (schedule) => <Target target={targetOf(schedule)} /> },
   { id: 'times', title: 'Times', width: 180, grow: true, render: (schedule) => <span className="text-soft">{oneLine(schedule.description, 120)}</span> },
   { id: 'next', title: 'Next', width: 80, render: (schedule) => <Time at={schedule.next_due_at} style="relative" /> },
+  { id: 'latest', title: 'Latest', width: 116, render: (schedule) => <FiringDots firings={schedule.latest_firings} /> },
   { id: 'fired', title: 'Fired', width: 56, align: 'right', render: (schedule) => <span className="tabular text-soft">{formatCount(schedule.fired)}</span> },
   { id: 'overlap', title: 'Overlap', width: 84, wideOnly: true, render: (schedule) => <span className="text-soft">{schedule.overlap.replaceAll('_', ' ')}</span> },
   { id: 'source', title: 'Source', width: 76, wideOnly: true, render: (schedule) => <span className="text-soft">{schedule.source}</span> },
@@ -41,7 +44,7 @@ const COLUMNS: Column<Schedule>[] = [
 export default function SchedulesPage() {
   useTitle('Schedules')
   const { may } = useSession()
-  const { query, pages } = usePages('/api/v2/schedules', { query: useTenantParam() }, { topics: ['schedules'], pollMs: 30_000 })
+  const { query, pages } = usePages('/api/v2/schedules', { query: { ...useTenantParam(), firings: SHOWN_FIRINGS } }, { topics: ['schedules', 'runs'], pollMs: 30_000 })
   const schedules = pages.flatMap((page) => page.schedules)
   return (
     <Page fill>

@@ -1,5 +1,6 @@
 /* What was decided about a slot. */
-import type { Tone } from '@/text/status'
+import type { components } from '@/api/schema'
+import { statusText, type Tone } from '@/text/status'
 
 export const FIRINGS: Record<string, { word: string; tone: Tone }> = {
   started: { word: 'started', tone: 'ok' },
@@ -13,4 +14,13 @@ export const FIRINGS: Record<string, { word: string; tone: Tone }> = {
 
 export function firingText(outcome: string): { word: string; tone: Tone } {
   return FIRINGS[outcome] ?? { word: outcome.replaceAll('_', ' '), tone: 'idle' }
+}
+
+/** The outcome of a slot: the status of its run, or what was decided if it started none. `hollow`: it started nothing on purpose. */
+export function firingStanding(firing: components['schemas']['Firing']): { word: string; tone: Tone; hollow: boolean } {
+  if (firing.run_status !== null) return { ...statusText(firing.run_status), hollow: false }
+  const { word, tone } = firingText(firing.outcome)
+  // The run was deleted after its retention time: whether it completed is not known any more.
+  if (firing.outcome === 'started') return { word: 'started; the run is no longer kept', tone: 'idle', hollow: false }
+  return { word, tone, hollow: tone === 'idle' }
 }

@@ -1,7 +1,9 @@
 /* The checks of `runlane doctor` as a page, the serving processes, and what this server is. */
 import { CircleCheck, CircleX, Info, type LucideIcon, TriangleAlert } from 'lucide-react'
+import { Link } from 'wouter'
 import { useApi } from '@/api/query'
 import type { components } from '@/api/schema'
+import { PAGE_VERSION } from '@/app/Bars'
 import { useTitle } from '@/app/inboxCount'
 import { useSession } from '@/app/session'
 import { asCli } from '@/format/command'
@@ -21,6 +23,10 @@ const LEVELS: Record<string, { tone: Tone; icon: LucideIcon; word: string; rank:
   warning: { tone: 'wait', icon: TriangleAlert, word: 'warning', rank: 1 },
   note: { tone: 'busy', icon: Info, word: 'note', rank: 2 },
   ok: { tone: 'ok', icon: CircleCheck, word: 'ok', rank: 3 },
+}
+/** The page that shows what a check is about. */
+const PAGES: Record<string, string> = {
+  workers: '/workers', lanes: '/lanes', tasks: '/definitions?kind=tasks', 'dead letters': '/dead-letters', schedules: '/schedules', webhooks: '/webhooks', secrets: '/secrets', quotas: '/usage?tab=quotas',
 }
 const UNKNOWN = { tone: 'idle' as Tone, icon: Info, word: '', rank: 2 }
 
@@ -69,7 +75,7 @@ function Checks() {
                 return (
                   <li key={`${finding.check} ${index}`} className="flex flex-wrap items-start gap-x-3 gap-y-0.5 px-3 py-2">
                     <Icon size={15} role="img" aria-label={word || finding.level} className={cx('mt-0.5 shrink-0', TONE_TEXT[tone])} />
-                    <span className="w-36 font-medium">{finding.check}</span>
+                    <span className="w-36 font-medium">{PAGES[finding.check] === undefined ? finding.check : <Link href={PAGES[finding.check]!} className="text-accent underline">{finding.check}</Link>}</span>
                     <div className="min-w-60 flex-1"><p className="break-words">{visible(finding.message)}</p>{finding.cure !== null && <p className="break-words text-soft">{visible(finding.cure)}</p>}</div>
                   </li>
                 )
@@ -99,6 +105,7 @@ export default function SystemPage() {
         <Facts
           items={[
             ['Version', info.version],
+            ['Dashboard', PAGE_VERSION],
             ['Schema', info.schema_revision ?? '–'],
             ['Database', features?.database ?? '–'],
             ['Wake-ups', features?.wakeups ?? '–'],

@@ -18,7 +18,7 @@ import { Time } from '@/parts/Time'
 import { Deliveries } from './Deliveries'
 import { WebhookSecretDialog } from './SecretDialog'
 import { deleteEndpointAction, disableAction, enableAction, type Endpoint, rotateAction, testAction } from './webhookActions'
-import { Health } from './WebhooksPage'
+import { Delivered, Health } from './WebhooksPage'
 
 function Buttons({ endpoint }: { endpoint: Endpoint }) {
   const [, navigate] = useLocation()
@@ -61,6 +61,7 @@ export default function EndpointPage() {
                 ['Signature', endpoint.signature],
                 ['Order', endpoint.ordered ? 'in order' : 'in parallel'],
                 ['Rate', `${endpoint.rate_per_second} per second, ${endpoint.max_in_flight} in flight`],
+                ['Delivered', <Delivered key="share" endpoint={endpoint} />],
                 ['Failures in a row', endpoint.consecutive_failures],
                 ['Last success', <Time key="success" at={endpoint.last_success_at} style="relative" />],
                 ['Headers', Object.keys(endpoint.headers).join(', ') || 'none'],

@@ -13,7 +13,7 @@ import { field, FormAction } from '@/parts/action/FormAction'
 import { CopyRead } from '@/parts/CopyRead'
 import { Empty } from '@/parts/Empty'
 import { Loaded } from '@/parts/Loading'
-import { Chip } from '@/parts/Meter'
+import { Chip, Meter } from '@/parts/Meter'
 import { PagesFooter, usePages } from '@/parts/pages'
 import { Page, PageHeader, Panel } from '@/parts/Panel'
 import type { Column } from '@/parts/table/columns'
@@ -30,10 +30,24 @@ export function Health({ endpoint }: { endpoint: Endpoint }) {
   return <Chip tone={HEALTH[endpoint.health] ?? 'wait'} title={endpoint.disabled_reason ?? undefined}>{endpoint.health}</Chip>
 }
 
+/** The share of the latest messages that were delivered, of those that have an outcome. */
+export function Delivered({ endpoint }: { endpoint: Endpoint }) {
+  const { delivered = 0, failed = 0 } = endpoint.recent ?? {}
+  const decided = delivered + failed
+  if (decided === 0) return <span className="text-faint" title="No message has an outcome yet">–</span>
+  const share = Math.floor((delivered / decided) * 100)
+  return (
+    <span title={`${delivered} of the latest ${decided} messages with an outcome were delivered`}>
+      <Meter label="Share of the latest messages that were delivered" value={delivered} max={decided} tone={failed === 0 ? 'ok' : share < 50 ? 'bad' : 'wait'} text={`${share}%`} />
+    </span>
+  )
+}
+
 const COLUMNS: Column<Endpoint>[] = [
   { id: 'url', title: 'Endpoint', width: 220, grow: true, fixed: true, render: (endpoint) => <span className="font-medium" title={endpoint.url}>{oneLine(endpoint.url, 120)}</span> },
   { id: 'health', title: 'Health', width: 88, render: (endpoint) => <Health endpoint={endpoint} /> },
   { id: 'types', title: 'Messages', width: 140, grow: true, render: (endpoint) => <span className="text-soft">{endpoint.types.length === 0 ? 'all' : oneLine(endpoint.types.join(', '), 80)}</span> },
+  { id: 'share', title: 'Delivered', width: 124, render: (endpoint) => <Delivered endpoint={endpoint} /> },
   { id: 'failures', title: 'Failures in a row', width: 112, align: 'right', render: (endpoint) => <span className={endpoint.consecutive_failures > 0 ? 'tabular text-bad' : 'tabular text-soft'}>{endpoint.consecutive_failures}</span> },
   { id: 'success', title: 'Last success', width: 96, render: (endpoint) => <Time at={endpoint.last_success_at} style="relative" /> },
   { id: 'why', title: 'Disabled because', width: 130, wideOnly: true, render: (endpoint) => <span className="text-soft">{endpoint.disabled_reason === null ? '' : visible(endpoint.disabled_reason)}</span> },

@@ -6,11 +6,10 @@ import { plural } from '@/format/number'
 import { shortId } from '@/format/text'
 import { Dialog } from '@/parts/Dialog'
 import { Loaded } from '@/parts/Loading'
-import { Chip } from '@/parts/Meter'
 import { Facts } from '@/parts/Panel'
 import { Status } from '@/parts/Status'
 import { Time } from '@/parts/Time'
-import { cpuOf, Heartbeat, lanesOf, memoryOf, TONES, type Worker } from './worker'
+import { cpuOf, Heartbeat, lanesOf, memoryOf, type Worker, WorkerStatus } from './worker'
 
 type Loss = components['schemas']['WorkerLoss']
 
@@ -21,7 +20,7 @@ function Process({ worker }: { worker: Worker }) {
   return (
     <Facts
       items={[
-        ['Status', <Chip key="status" tone={TONES[worker.status] ?? 'idle'}>{worker.status}</Chip>],
+        ['Status', <WorkerStatus key="status" worker={worker} />],
         ['Host', worker.hostname ?? '–'],
         ['Process', worker.pid ?? '–'],
         ['Version', worker.version],

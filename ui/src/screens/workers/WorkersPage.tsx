@@ -13,17 +13,17 @@ import { CopyRead } from '@/parts/CopyRead'
 import { Empty } from '@/parts/Empty'
 import { Check, Select } from '@/parts/form/Field'
 import { Loaded } from '@/parts/Loading'
-import { Chip, Meter } from '@/parts/Meter'
+import { Meter } from '@/parts/Meter'
 import { Page, PageHeader } from '@/parts/Panel'
 import type { Column } from '@/parts/table/columns'
 import { Table } from '@/parts/table/Table'
 import { Time } from '@/parts/Time'
-import { cpuOf, drainAction, drainVersionAction, Heartbeat, isGone, lanesOf, memoryOf, TONES, type Worker } from './worker'
+import { cpuOf, drainAction, drainVersionAction, Heartbeat, isGone, lanesOf, memoryOf, type Worker, WorkerStatus } from './worker'
 import { WorkerDialog } from './WorkerDialog'
 
 const COLUMNS: Column<Worker>[] = [
   { id: 'id', title: 'Worker', width: 88, fixed: true, render: (worker) => <code title={worker.worker_id} className="font-mono text-xs">{shortId(worker.worker_id)}</code> },
-  { id: 'status', title: 'Status', width: 88, render: (worker) => <Chip tone={TONES[worker.status] ?? 'idle'}>{worker.status}</Chip> },
+  { id: 'status', title: 'Status', width: 128, render: (worker) => <WorkerStatus worker={worker} /> },
   { id: 'host', title: 'Host', width: 140, grow: true, render: (worker) => <span className="text-soft">{worker.hostname ?? '–'}{worker.pid === null ? '' : ` (${worker.pid})`}</span> },
   { id: 'slots', title: 'Slots', width: 132, render: (worker) => <Meter label={`Slots of ${worker.worker_id}`} value={worker.active_jobs} max={worker.max_jobs} tone={worker.active_jobs >= worker.max_jobs ? 'wait' : 'busy'} /> },
   { id: 'heartbeat', title: 'Heartbeat', width: 92, render: (worker) => <Heartbeat worker={worker} /> },

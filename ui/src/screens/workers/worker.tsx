@@ -3,10 +3,12 @@ import { CirclePause, CirclePlay } from 'lucide-react'
 import type { components } from '@/api/schema'
 import { useNow } from '@/app/clock'
 import { asCli } from '@/format/command'
+import { formatTicking } from '@/format/duration'
 import { formatBytes, plural } from '@/format/number'
 import { shortId } from '@/format/text'
 import { type Action, request } from '@/parts/action/action'
 import { cx } from '@/parts/classes'
+import { Chip } from '@/parts/Meter'
 import { Time } from '@/parts/Time'
 import type { Tone } from '@/text/status'
 
@@ -31,6 +33,15 @@ export function memoryOf(worker: Worker): string {
 
 export function cpuOf(worker: Worker): string {
   return worker.cpu_percent === null || worker.cpu_percent === undefined || isGone(worker) ? '–' : `${Math.round(worker.cpu_percent)}%`
+}
+
+/** The status; while a worker stops, also how long its runs may still take. */
+export function WorkerStatus({ worker }: { worker: Worker }) {
+  const until = worker.status === 'draining' ? worker.drain_until : null
+  const now = useNow(until !== null)
+  const left = until === null ? null : Math.max(0, (Date.parse(until) - now) / 1_000)
+  const title = until !== null ? 'The process stops. Runs that it still executes when the time is over continue elsewhere.' : worker.drain_requested_at !== null ? 'It claims no more runs; its process continues.' : undefined
+  return <Chip tone={TONES[worker.status] ?? 'idle'} title={title}>{worker.status}{left !== null && <span className="tabular">, {formatTicking(left)} left</span>}</Chip>
 }
 
 export function Heartbeat({ worker }: { worker: Worker }) {

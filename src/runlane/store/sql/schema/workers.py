@@ -32,6 +32,8 @@ workers = Table(
     Column("memory_bytes", BigInteger),
     Column("cpu_percent", Float),
     Column("python", Text),
+    # The end of the grace period of a worker that stops: what it still executes then continues elsewhere.
+    Column("drain_until", BigInteger),
 )
 
 lanes = Table(

@@ -11,6 +11,7 @@ from runlane.domain.events import Event, LiveType
 from runlane.domain.lane import Lane
 from runlane.domain.log_pages import LOG_PAGE, read_log_lines
 from runlane.domain.run import Run, Status
+from runlane.domain.timestamps import parse_timestamp
 from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, StartResult, StatusCount, Step, WorkerInfo
 from runlane.domain.wait import Question, QuestionKind
 from runlane.errors import Unavailable
@@ -85,6 +86,7 @@ class RunReader:
         worker: str | None = None,
         session: str | None = None,
         error_code: str | None = None,
+        definition: str | None = None,
         roots: bool = False,
         min_duration_seconds: float | None = None,
         max_duration_seconds: float | None = None,
@@ -95,13 +97,11 @@ class RunReader:
     ) -> AsyncGenerator[Run]:
         """Yield runs, newest first, without input and result, read page by page.
 
-        With several statuses, runs in any of them are listed; with several tags, runs that have all of them. An
-        ordering key belongs to one tenant: to the default one if no tenant is given. `roots` leaves out runs that other
-        runs started as tools.
+        Runs have any of the statuses and all of the tags. An ordering key belongs to one tenant: to the default one if
+        no tenant is given. `roots` leaves out runs that other runs started as tools.
         """
-        statuses = [status] if isinstance(status, str) else status or ()
         wanted = RunFilter(
-            statuses=tuple(Status(one) for one in statuses),
+            statuses=tuple(Status(one) for one in ([status] if isinstance(status, str) else status or ())),
             target=target,
             lane=lane,
             tenant=tenant,
@@ -115,6 +115,7 @@ class RunReader:
             worker_id=worker,
             session_id=session,
             error_code=error_code,
+            definition=definition,
             roots_only=roots,
             min_duration_us=None if min_duration_seconds is None else round(min_duration_seconds * 1e6),
             max_duration_us=None if max_duration_seconds is None else round(max_duration_seconds * 1e6),
@@ -196,12 +197,17 @@ class RunReader:
         target: str | None = None,
         agent: str | None = None,
         tool: str | None = None,
+        asked_before: str | None = None,
         page: int = 100,
     ) -> AsyncGenerator[Question]:
-        """Yield the open questions to people, oldest first, read page by page; of every tenant without one."""
+        """Yield the open questions to people, oldest first, read page by page; of every tenant without one.
+
+        `asked_before` is a time in RFC 3339.
+        """
         cursor: str | None = None
         kinds = () if about is None else (QuestionKind(about),)
-        wanted = InboxFilter(tenant, target, kinds=kinds, agent=agent, tool=tool)
+        before_us: int | None = parse_timestamp(asked_before)
+        wanted = InboxFilter(tenant, target, asked_before_us=before_us, kinds=kinds, agent=agent, tool=tool)
         while True:
             found = await queries.get_inbox(await self.database(), wanted, cursor, page)
             for question in found.questions:

@@ -1,4 +1,4 @@
-"""Threads for work that would block an event loop: started when needed, daemons.
+"""Daemon threads for work that would block an event loop, started when they are needed.
 
 Not a ThreadPoolExecutor: that one waits for its threads when the interpreter exits, so a function that hangs would
 keep a stopping worker alive until it is killed; and it refuses work in exit handlers, where a database is closed.

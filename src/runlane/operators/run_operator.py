@@ -12,8 +12,8 @@ from runlane.domain.concurrency import SharedLimit, shared_limit_key
 from runlane.domain.flow_keys import FlowKeyUse
 from runlane.domain.run import Status
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.operators.run_tagger import RunTagger
 from runlane.resources import Resources
-from runlane.run_tagger import RunTagger
 from runlane.store.queue import flow_overview, run_changes, shared_limits
 from runlane.submit.tasks import check_priority
 

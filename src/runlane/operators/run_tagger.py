@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runlane.domain.tags import check_change
-from runlane.run_reader import RunReader
+from runlane.operators.run_reader import RunReader
 from runlane.store.queue.tags import tag_run
 
 

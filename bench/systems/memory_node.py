@@ -1,0 +1,192 @@
+"""A memory node in a process of its own, with the event loop and the garbage collector of `runlane serve`.
+
+Usage: python -m bench.systems.memory_node DATABASE_URL MEMORIES ADDS. Prints a list of [variant, unit, values] as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import orjson
+import uvloop
+
+from runlane.cli import GC_THRESHOLDS
+from runlane.domain.memory import CommitState, NewEntry
+from runlane.errors import MemoryBusy
+from runlane.memory.opening import OpenMemory, open_memory
+from runlane.settings import load_settings
+from runlane.store.sql.database import open_database
+from runlane.store.sql.migrate import upgrade
+
+TEXT: Final = "The quick brown fox jumps over the lazy dog, and the reader remembers that it was number {}."
+PAUSED: Final = ", replication paused"
+# Half of the goal, in entries per second.
+HALF_LOAD: Final = 10_000
+_TENANT: Final = "default"
+_CALLERS: Final = 512
+_ENTRIES: Final = 10
+_STOP_SECONDS: Final = 60.0
+
+Figure = tuple[str, str, list[float]]
+
+
+class _Measured:
+    """The measurements of one node, in their order."""
+
+    def __init__(self, opened: OpenMemory, ids: list[str], count: int) -> None:
+        assert opened.replicator is not None
+        self._service = opened.service
+        self._replicator = opened.replicator
+        self._ids = ids
+        self._count = count
+        self.figures: list[Figure] = []
+
+    async def measure(self) -> list[Figure]:
+        """Return all figures."""
+        await self._replicated()
+        for entries, name in ((1, "adds"), (_ENTRIES, f"adds, {_ENTRIES} entries per call")):
+            await self._alone(name, entries)
+            await self._beside(name, entries)
+        await self._backlog()
+        rate = await self._adds(self._count // 4, 1)
+        await self._replicated()
+        await self._paced("latency at half load", rate / 2, 1)
+        name = f"latency at {HALF_LOAD:,} entries/s, {_ENTRIES} per call"
+        await self._replicator.stop(_STOP_SECONDS)
+        await self._paced(name + PAUSED, HALF_LOAD, _ENTRIES)
+        self._replicator.start()
+        await self._replicated()
+        await self._paced(name, HALF_LOAD, _ENTRIES)
+        await self._replicated()
+        await self._reads()
+        return self.figures
+
+    async def _alone(self, name: str, entries: int) -> None:
+        """Measure what a node acknowledges while Postgres takes nothing of the processors."""
+        await self._replicator.stop(_STOP_SECONDS)
+        busy = time.process_time()
+        self._figure(name + PAUSED, "adds/s", await self._adds(self._count, entries))
+        self._figure(f"{name}{PAUSED}, CPU of the process", "us", self._cpu_since(busy))
+        self._replicator.start()
+        await self._replicated()
+
+    async def _beside(self, name: str, entries: int) -> None:
+        """Measure what it acknowledges beside its replication, and until when all of it is in Postgres."""
+        began, busy = time.perf_counter(), time.process_time()
+        self._figure(name, "adds/s", await self._adds(self._count, entries))
+        await self._replicated()
+        self._figure(f"{name}, until replicated", "ops/s", self._count / (time.perf_counter() - began))
+        self._figure(f"{name}, CPU of the process", "us", self._cpu_since(busy))
+
+    async def _backlog(self) -> None:
+        """Measure how many operations per second are replicated from a backlog, while nothing else happens."""
+        await self._replicator.stop(_STOP_SECONDS)
+        await self._adds(self._count, _ENTRIES)
+        started = time.perf_counter()
+        self._replicator.start()
+        await self._replicated()
+        self._figure("replication alone", "ops/s", self._count / (time.perf_counter() - started))
+
+    async def _adds(self, count: int, entries: int) -> float:
+        """Return the acknowledged entries per second of many callers that each wait for their acknowledgement."""
+        share = max(1, count // (_CALLERS * entries))
+
+        async def caller(number: int) -> None:
+            memory_id = self._ids[number % len(self._ids)]
+            for index in range(share):
+                new = [NewEntry(TEXT.format(index * entries + position)) for position in range(entries)]
+                await self._service.add_entries(_TENANT, memory_id, new)
+
+        started = time.perf_counter()
+        await asyncio.gather(*(caller(number) for number in range(_CALLERS)))
+        return share * _CALLERS * entries / (time.perf_counter() - started)
+
+    async def _paced(self, name: str, per_second: float, entries: int) -> None:
+        """Measure the latencies of calls that arrive at a steady rate; an overloaded node refuses some."""
+        latencies: list[float] = []
+        refused: list[float] = []
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def one(number: int, due: float) -> None:
+            new = [NewEntry(TEXT.format(number + position)) for position in range(entries)]
+            try:
+                await self._service.add_entries(_TENANT, self._ids[number % len(self._ids)], new)
+            except MemoryBusy:
+                refused.append(1)
+            else:
+                latencies.append((time.perf_counter() - due) * 1000)
+
+        began = time.perf_counter()
+        for number in range(max(1, self._count // 4 // entries)):
+            due = began + number * entries / per_second
+            if due > time.perf_counter():
+                await asyncio.sleep(due - time.perf_counter())
+            task = asyncio.create_task(one(number, due))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+        self._figure(name, "ms", *latencies)
+        if refused:
+            self._figure(f"{name}, refused", "calls", sum(refused))
+
+    async def _reads(self) -> None:
+        reads: list[float] = []
+        for number in range(min(1000, self._count)):
+            started = time.perf_counter()
+            await self._service.list_entries(_TENANT, self._ids[number % len(self._ids)])
+            reads.append((time.perf_counter() - started) * 1000)
+        self._figure("ordered read", "ms", *reads)
+
+    async def _replicated(self) -> None:
+        for memory_id in self._ids:
+            done = await self._service.await_commit(_TENANT, memory_id, 600)
+            assert done.state is CommitState.COMMITTED
+
+    def _cpu_since(self, busy: float) -> float:
+        return (time.process_time() - busy) * 1_000_000 / self._count
+
+    def _figure(self, name: str, unit: str, *values: float) -> None:
+        self.figures.append((name, unit, list(values)))
+
+
+@asynccontextmanager
+async def _node(url: str) -> AsyncGenerator[OpenMemory]:
+    folder = tempfile.mkdtemp()
+    settings = load_settings(database_url=url, memory_path=Path(folder) / "memory.db", worker_health_port=0)
+    await upgrade(settings)
+    database = await open_database(settings)
+    opened = await open_memory(settings, database)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+        await database.close()
+        await asyncio.to_thread(shutil.rmtree, folder)
+
+
+async def _measure(url: str, memories: int, count: int) -> list[Figure]:
+    async with _node(url) as opened:
+        ids = [(await opened.service.create_memory(_TENANT, f"m{n}")).id for n in range(memories)]
+        for memory_id in ids:
+            await opened.service.add_entry(_TENANT, memory_id, NewEntry("first"))
+        return await _Measured(opened, ids, count).measure()
+
+
+def main() -> None:
+    url, memories, count = sys.argv[1:]
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.freeze()
+    sys.stdout.buffer.write(orjson.dumps(uvloop.run(_measure(url, int(memories), int(count)))))
+
+
+if __name__ == "__main__":
+    main()
