@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.server_process import serving
 from tests.ui.conftest import OpenContext, PageProblems
@@ -69,6 +69,15 @@ def test_a_turn_is_cancelled_and_the_conversation_deleted(page: Page, site: Site
     expect(page.locator("[data-turn='1']")).to_contain_text("cancelled")
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_label("Type delete to confirm").fill("delete")
+
+    def answer_late(route: Route) -> None:
+        """Let the page learn of the deletion from the live stream before it has the response."""
+        answer = route.fetch()
+        expect(page.locator(f'a[href$="/chat/{session}"]')).to_have_count(0)
+        route.fulfill(response=answer)
+
+    # A page that read the deleted conversation again would log the refusal, which fails the test.
+    page.route(f"**/api/v2/chat/{session}", answer_late)
     page.get_by_role("button", name="Delete the conversation").click()
     expect(page).to_have_url(re.compile(r"/chat$"))
     assert all(entry["session_id"] != session for entry in site.call("GET", "/chat")["sessions"])

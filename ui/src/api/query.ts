@@ -1,6 +1,6 @@
 /* Reading through one cache. A query names the live topics that make it stale; the live layer refreshes it. */
 import { QueryClient, keepPreviousData, useQuery, type UseQueryResult } from '@tanstack/react-query'
-import { call, type Params, type PathsWith, type ResponseOf } from './client'
+import { buildPath, call, type Params, type PathsWith, type ResponseOf } from './client'
 import { ApiError } from './errors'
 
 export type Topic =
@@ -68,6 +68,23 @@ export function keyOf(path: string, params: { path?: unknown; query?: unknown } 
   return [path, params.path ?? null, params.query ?? null]
 }
 
+/** Paths whose resource is being deleted. */
+const withdrawn = new Set<string>()
+
+/**
+ * Read nothing at or below the path of a resource while it is deleted. A hint about the deletion can arrive before its
+ * response, and the page that shows the resource would read it again and fail.
+ */
+export function withdraw(path: string): () => void {
+  const [root] = path.split('?')
+  withdrawn.add(root!)
+  return () => withdrawn.delete(root!)
+}
+
+export function isWithdrawn(path: string): boolean {
+  return [...withdrawn].some((root) => path === root || path.startsWith(`${root}/`))
+}
+
 export function useApi<P extends PathsWith<'get'>>(
   path: P,
   params: Pick<Params<P, 'get'>, 'path' | 'query'> = {},
@@ -77,7 +94,7 @@ export function useApi<P extends PathsWith<'get'>>(
     queryKey: keyOf(path, params),
     queryFn: ({ signal }) => call('get', path, { ...params, signal } as Params<P, 'get'>),
     meta: { topics: options.topics, runId: options.runId },
-    enabled: options.enabled,
+    enabled: () => options.enabled !== false && !isWithdrawn(buildPath(path, params.path, undefined)),
     placeholderData: options.keep ? (keepPreviousData as never) : undefined,
     refetchInterval: options.pollMs,
     refetchIntervalInBackground: options.background,

@@ -2,7 +2,7 @@
 import { useMutation } from '@tanstack/react-query'
 import { type ReactNode, useState } from 'react'
 import { type ApiError, toApiError } from '@/api/errors'
-import { queryClient } from '@/api/query'
+import { queryClient, withdraw } from '@/api/query'
 import { asCurl } from '@/format/command'
 import { useConnection } from '@/live/connection'
 import { Button } from '../Button'
@@ -42,15 +42,20 @@ export function ActionDialog({ action, onClose, children, onError, wide }: Actio
   // One key for the life of the dialog and the same body: a second click is the same change.
   const [key, setKey] = useState(() => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`)
   const away = useConnection().away
-  const mutation = useMutation<unknown, ApiError>({
+  const mutation = useMutation<unknown, ApiError, () => void>({
     mutationFn: () => perform(action.request, key).catch((error: unknown) => Promise.reject(toApiError(error))),
-    onSuccess: (response) => {
+    onSuccess: (response, restore) => {
       notify(typeof action.done === 'string' ? action.done : action.done(response))
-      void queryClient.invalidateQueries()
       onClose()
       action.after?.(response)
+      // A page that `after` has left is unmounted by then.
+      setTimeout(() => {
+        restore()
+        void queryClient.invalidateQueries()
+      })
     },
-    onError: (error) => {
+    onError: (error, restore) => {
+      restore()
       setKey(crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`)
       onError?.(error)
     },
@@ -58,7 +63,7 @@ export function ActionDialog({ action, onClose, children, onError, wide }: Actio
   const ready = action.typed === undefined || typed === action.typed
   const refused = away !== null ? `Not connected since ${away}.` : (action.refused ?? null)
   const submit = () => {
-    if (ready && refused === null && !mutation.isPending) mutation.mutate()
+    if (ready && refused === null && !mutation.isPending) mutation.mutate(action.request.method === 'delete' ? withdraw(action.request.path) : () => undefined)
   }
   return (
     <Dialog
