@@ -1,6 +1,6 @@
 """Capacity: slots, workers, connections, transactions and bytes for a load, computed from measured figures.
 
-The figures are those of `bench/README.md`: two cores that client, worker and Postgres share, small inputs and outputs.
+The figures are those of `docs/how-to/capacity.md`: two cores that client, worker and Postgres share, and small inputs.
 They bound an estimate from below; a load test of your own runs replaces it.
 """
 
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 # One worker process, measured: runs that do nothing, and steps that print, each recorded with its events.
-RUNS_PER_SECOND: Final = 7_870.0
-STEPS_PER_SECOND: Final = 5_411.0
+RUNS_PER_SECOND: Final = 4_710.0
+STEPS_PER_SECOND: Final = 2_975.0
 # One server process, measured: runs accepted over HTTP by 50 clients.
-ACCEPTS_PER_SECOND: Final = 2_683.0
+ACCEPTS_PER_SECOND: Final = 2_705.0
 # Bytes that Postgres writes ahead and keeps, measured with small inputs and outputs.
 RUN_WAL_BYTES, RUN_DISK_BYTES = 3_500, 2_200
 STEP_WAL_BYTES, STEP_DISK_BYTES = 1_690, 1_260
 EVENT_WAL_BYTES, EVENT_DISK_BYTES = 292, 228
 # Memory in bytes, measured: an idle worker, a slot whose run waits, an idle follower.
-WORKER_BYTES: Final = 77_000_000
+WORKER_BYTES: Final = 81_000_000
 SLOT_BYTES: Final = 2_300
 FOLLOWER_BYTES: Final = 16_000
 # Connections of a process besides RUNLANE_DATABASE_CONNECTIONS: liveness, and notifications without Redis.
