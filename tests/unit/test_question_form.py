@@ -66,7 +66,7 @@ def test_every_type_is_prompted_for_until_it_is_valid() -> None:
 def test_a_question_without_fields_takes_a_string() -> None:
     answer, written = answered(question(context="The draft"), "looks good")
     assert answer == {"response": "looks good"}
-    assert "The draft" in written
+    assert "context: The draft" in written
 
 
 def test_an_option_that_is_a_number_is_meant_as_itself() -> None:
@@ -88,7 +88,7 @@ def test_in_a_pipe_it_explains_how_to_answer() -> None:
     ]
     assert describe_question(question())[-1] == "  answer: runlane runs resume run_1 --answer TEXT"
     called = replace(asked, context={"tool_name": "pay", "arguments": {"cents": 7}})
-    assert describe_question(called)[:2] == ["ask asks: Publish?", '  {"tool_name":"pay","arguments":{"cents":7}}']
+    assert describe_question(called)[:2] == ["ask asks: Publish?", '  context: {"tool_name":"pay","arguments":{"cents":7}}']
 
 
 def test_answers_on_the_command_line() -> None:

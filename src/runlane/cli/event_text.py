@@ -101,6 +101,8 @@ def _describe_step(kind: str, data: Mapping[str, Any]) -> str:
             return f"{path}  answered{f' by {by}' if by else ''}"
         case EventType.ROUTING_DECISION | EventType.IF_DECISION | EventType.SWITCH_DECISION:
             return f"{path}  -> {data.get('target_step_id') or 'end'}"
+        case EventType.PARALLEL_START | EventType.PARALLEL_COMPLETE:
+            return f"{path}  {data.get('branch_count')} branches"
         case EventType.BRANCH_START:
             return f"{path}  {int(data.get('branch_index', 0)) + 1} of {data.get('branch_count')}"
         case EventType.LOOP_ITERATION:

@@ -21,7 +21,7 @@ def inbox(limit: Limit = 50, url: Url = None, api_key: ApiKey = None, json: Json
 
     print_rows(
         with_runs(url, api_key, lambda runs: first(runs.inbox(page=limit), limit)),
-        ["run", "step", "of", "asks", "fields", "since", "until", "about"],
+        ["run", "step", "of", "asks", "fields", "since", "until", "context"],
         _cells,
         empty="No questions wait for a person.",
         json=json,
@@ -37,11 +37,11 @@ def _cells(question: Question) -> list[Any]:
         ",".join(str(field["name"]) for field in question.fields) or "-",
         format_time(question.opened_at_us),
         format_time(question.due_at_us),
-        _about(question.context),
+        _context(question.context),
     ]
 
 
-def _about(context: Any) -> str:
+def _context(context: Any) -> str:
     """Return the context of a question; for a tool call, its arguments."""
     if context in (None, ""):
         return "-"

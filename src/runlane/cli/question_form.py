@@ -39,7 +39,7 @@ def describe_question(question: Question, several: bool = False) -> list[str]:
     lines = [f"{question.path} asks: {question.prompt or question.name}"]
     fields = [HumanField.model_validate(field) for field in question.fields]
     if question.context not in (None, ""):
-        lines.append(f"  {_context(question)}")
+        lines.append(f"  context: {_context(question)}")
     lines += [f"  {field.name}: {_describe_field(field)}" for field in fields]
     command = ["runlane", "runs", "resume", question.run_id]
     # Example values of optional fields would be wrong answers if the command is copied.
@@ -59,7 +59,7 @@ def ask(
     write("")
     write(f"{question.name}: {question.prompt}" if question.prompt else question.name)
     if question.context not in (None, ""):
-        write(_context(question))
+        write(f"context: {_context(question)}")
     fields = [HumanField.model_validate(field) for field in question.fields]
     if not fields:
         return {RESPONSE: read("answer: ")}
