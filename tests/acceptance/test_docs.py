@@ -344,6 +344,18 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
     assert documented == real
 
 
+def test_every_endpoint_that_a_page_names_exists() -> None:
+    routes = [
+        (method.upper(), re.compile(re.sub(r"\{[^}]*\}", "[^/]+", path)))
+        for path, methods in described_paths().items()
+        for method in methods
+    ]
+    for page in PAGES:
+        for method, path in re.findall(r"\b(GET|POST|PUT|PATCH|DELETE) (/api/[\w./{}:-]*[\w}])", page.read_text()):
+            known = any(route == method and pattern.fullmatch(path) for route, pattern in routes)
+            assert known, f"{page.relative_to(ROOT)} names {method} {path}, which does not exist."
+
+
 def test_every_error_code_of_the_api_is_documented() -> None:
     page = (DOCS / "reference" / "http-api.md").read_text()
     kinds = [value for value in vars(errors).values() if isinstance(value, type)]

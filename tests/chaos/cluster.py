@@ -33,7 +33,7 @@ from tests.chaos.sink import Sink
 ROOT = Path(__file__).parents[2]
 TASKS = "tests.chaos.chaos_tasks"
 RUNLANE = (sys.executable, "-m", "runlane")
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 LOG_LINES = 60
 # A dead worker is noticed sooner than with the shipped defaults, which a few tests use on purpose. Neither makes a
 # worker that lives lose its runs: before silence counts, its liveness lock must be free.
