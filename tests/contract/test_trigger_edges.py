@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from sqlalchemy import text
 
@@ -20,10 +19,10 @@ from runlane.store.sql.database import Session
 from runlane.store.sql.statement import Statement
 from runlane.triggers.replay import replay_trigger
 from runlane.triggers.waiting_runs import WaitingRuns
-from tests.contract.test_interleavings import held_open, on_postgres
+from tests.contract.test_interleavings import all_wait, held_open, on_postgres
 from tests.contract.test_triggers import PAID, app, evaluate, outcomes
 from tests.contract.test_waits import PAUSED
-from tests.harness import Store, entry_of, eventually, new_run
+from tests.harness import Store, entry_of, new_run
 
 __all__ = ["app"]
 
@@ -35,16 +34,6 @@ async def waiting(store: Store, tenant: str, *paths: str) -> str:
     waits = [NewWait(path, "event", path, "order.paid", "{}", match="{}", lookback_us=0) for path in paths]
     await store.record(entry_of(claimed, PAUSED, waits=waits))
     return claimed.run_id
-
-
-async def all_wait(store: Store, *calls: asyncio.Task[Any]) -> None:
-    """Return when each call waits for a lock of another transaction, or is through."""
-
-    async def wait() -> bool:
-        found = await store.sql("select count(distinct pid) as n from pg_locks where not granted")
-        return found[0]["n"] + sum(call.done() for call in calls) >= len(calls)
-
-    await eventually(wait, "the calls to wait")
 
 
 async def test_an_evaluator_whose_claim_has_ended_decides_nothing(app: App, store: Store) -> None:

@@ -14,9 +14,9 @@ from runlane.store.webhooks.deliveries import replay_all
 from runlane.store.webhooks.endpoints import find_endpoint, rotate_secret
 from runlane.store.webhooks.results import record_tries, release
 from runlane.store.webhooks.secrets import NewSecret, valid_secrets
-from tests.contract.test_interleavings import held_open, on_postgres
+from tests.contract.test_interleavings import all_wait, held_open, on_postgres
 from tests.contract.test_webhooks import NO, OK, claim, endpoint, make_due, record, send
-from tests.harness import Store, eventually
+from tests.harness import Store
 
 
 async def test_a_stopping_process_leaves_what_another_one_has_claimed_since(store: Store) -> None:
@@ -88,10 +88,6 @@ async def test_failures_that_two_processes_record_at_once_all_count(store: Store
     first, second = await claim(store)
     async with held_open(store, lambda session: record_tries(session, [(first, NO)])):
         other = asyncio.create_task(record(store, (second, NO)))
-
-        async def waits() -> bool:
-            return other.done() or bool(await store.sql("select 1 from pg_locks where not granted"))
-
-        await eventually(waits, "the second process to wait for the endpoint")
+        await all_wait(store, other)
     assert await other == 1
     assert (await find_endpoint(store.database, "we_a")).failures == 2

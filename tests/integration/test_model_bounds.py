@@ -55,10 +55,11 @@ async def test_the_limit_of_a_custom_provider_is_enforced_under_its_own_name(set
             await sync(process, *(Agent.model_validate(agent) for agent in agents))
             limited = (await process.app.ask("acme", "hello")).run_id
 
-            async def waits() -> bool:
-                return "waiting" in await process.types(limited)
+            async def reported() -> bool:
+                return bool({"waiting", "done"} & {*await process.types(limited)})
 
-            await eventually(waits, "the run to report that it waits")
+            await eventually(reported, "the run to report that it waits")
+            assert "waiting" in await process.types(limited)
             assert (await process.end((await process.app.ask("beta", "hello")).run_id)).result == "Hello."
             assert len(fake.meter.log) == 1
             await set_limits(database, "acme", LimitChange(in_flight=1), actor="test")
