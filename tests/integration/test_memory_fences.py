@@ -16,7 +16,7 @@ from runlane.store.memory.administration import delete_memories
 from runlane.store.memory.copying import evict_replicated, replace_copy
 from runlane.store.memory.handover import release_requested, request_memory
 from runlane.store.memory.operations import PlannedOp
-from runlane.store.memory.ownership import acquire, read_memory, release, renew_node
+from runlane.store.memory.ownership import KnownCopy, SupersededCopy, acquire, read_memory, release, renew_node
 from runlane.store.memory.replication import MemoryVerdict, Verdict, replicate
 from runlane.store.memory.retention import purge_expired
 from tests.chaos.proxy import Proxy
@@ -100,6 +100,18 @@ async def test_a_memory_is_handed_over_only_with_all_of_its_operations(fenced: F
     assert await release_requested(fenced.database, "a", fenced.id, epoch - 1, last_seq) is None
     assert (await fenced.head())["owner"] == "a"
     assert await release_requested(fenced.database, "a", fenced.id, epoch, last_seq) == "b"
+
+
+async def test_a_copy_continues_only_after_operations_that_are_all_its_own(fenced: Fenced) -> None:
+    epoch, before = await fenced.own(), await fenced.last_seq()
+    for _ in range(2):
+        assert await fenced.put("a", epoch) is Verdict.APPLIED
+    own = {before + 1: f"op_{before + 1}"}
+    # The second one is of another process: the copy does not have what it changed.
+    with pytest.raises(SupersededCopy):
+        await acquire(fenced.database, "a", TENANT, fenced.id, KnownCopy(before, own))
+    both = own | {before + 2: f"op_{before + 2}"}
+    assert (await acquire(fenced.database, "a", TENANT, fenced.id, KnownCopy(before, both))).continued
 
 
 async def test_a_tenant_deletes_its_own_memories_alone(fenced: Fenced) -> None:
