@@ -57,6 +57,20 @@ async def until_it_waits(store: Store, call: asyncio.Future[Any]) -> None:
     await eventually(waits, "the call to wait for a lock")
 
 
+async def all_wait(store: Store, *calls: asyncio.Task[Any]) -> None:
+    """Return when each call waits for a lock of another transaction, or is through."""
+
+    async def wait() -> bool:
+        # The server has the databases of other tests, too.
+        found = await store.sql(
+            "select count(distinct pid) as n from pg_locks join pg_stat_activity using (pid) "
+            "where not granted and datname = current_database()"
+        )
+        return found[0]["n"] + sum(call.done() for call in calls) >= len(calls)
+
+    await eventually(wait, "the calls to wait")
+
+
 async def test_a_cancelled_run_that_pauses_ends_as_cancelled(store: Store) -> None:
     run_id = await store.add()
     claimed = await store.claim_one()

@@ -16,6 +16,7 @@ from runlane import (
     Conflict,
     Context,
     DuplicateTask,
+    Event,
     InputTooLarge,
     InvalidInput,
     InvalidRequest,
@@ -29,10 +30,11 @@ from runlane import (
 from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
 from runlane.errors import InvalidDefinitions
+from runlane.operators import run_reader
 from runlane.store.orchestration.fork import read_source
 from runlane.store.sql.database import open_database
 from runlane.store.sql.sqlite import SqliteDatabase
-from tests.harness import Store, settings_for
+from tests.harness import Store, completed, entry_of, settings_for
 from tests.integration.process import Process
 
 BAD: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
@@ -315,3 +317,18 @@ def test_a_task_is_called_like_its_function_unless_it_has_a_name() -> None:
 def test_only_a_function_can_be_a_task(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match="is not a function, so it cannot be a task"):
         App().task(wrong)
+
+
+async def test_a_stream_has_every_event_of_a_run_with_several_pages(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_reader, "_PAGE", 2)
+    run_id = await store.add()
+    claimed = await store.claim_one()
+    await store.record(
+        entry_of(claimed, completed(), events=[("log", f'{{"message":"{number}"}}') for number in "abc"])
+    )
+    async with App(store.settings) as app:
+        seen = [event.seq async for event in app.stream(run_id) if isinstance(event, Event)]
+    assert seen == list(range(1, (await store.get(run_id)).last_seq + 1))
+    assert len(seen) > 4

@@ -12,7 +12,8 @@ from pydantic import SecretStr
 from runlane import Status
 from runlane.definitions.schema.definition import Agent, Tool
 from runlane.domain.rate_limit import LimitChange
-from runlane.settings import Settings
+from runlane.rate_limits.usage import read_occupancy
+from runlane.settings import CompatibleProvider, Settings
 from runlane.store.orchestration.calls import read_totals
 from runlane.store.rate_limits.limits import set_limits
 from runlane.store.webhooks.deliveries import list_deliveries, read_delivery
@@ -39,6 +40,34 @@ async def test_every_run_that_waits_for_a_provider_reports_it_while_it_waits(pro
         run_ids += [(await process.app.ask("asker", "hello")).run_id for _ in range(count)]
         await eventually(all_say_so, "a reason in every run", seconds=seconds)
     assert {(await process.app.get(run_id)).status for run_id in run_ids} == {Status.RUNNING}
+
+
+async def test_the_limit_of_a_custom_provider_is_enforced_under_its_own_name(settings: Settings) -> None:
+    """Two providers at one address: the limit belongs to the name and not to the address or the wire format."""
+    async with FakeServer(["Hello."]) as fake:
+        custom = CompatibleProvider(base_url=f"{fake.url}/v1")
+        process = Process(settings.model_copy(update={"providers": {"acme": custom, "beta": custom}}))
+        try:
+            await process.start()
+            database = await process.app.database()
+            await set_limits(database, "acme", LimitChange(in_flight=0), actor="test")
+            agents = [{"id": name, "model": f"{name}:large"} for name in ("acme", "beta")]
+            await sync(process, *(Agent.model_validate(agent) for agent in agents))
+            limited = (await process.app.ask("acme", "hello")).run_id
+
+            async def reported() -> bool:
+                return bool({"waiting", "done"} & {*await process.types(limited)})
+
+            await eventually(reported, "the run to report that it waits")
+            assert "waiting" in await process.types(limited)
+            assert (await process.end((await process.app.ask("beta", "hello")).run_id)).result == "Hello."
+            assert len(fake.meter.log) == 1
+            await set_limits(database, "acme", LimitChange(in_flight=1), actor="test")
+            assert (await process.end(limited)).result == "Hello."
+            used = {item.credential: item.limits.in_flight for item in await read_occupancy(database)}
+            assert (used["acme"], used.get("beta")) == (1, None)
+        finally:
+            await process.stop()
 
 
 def spender(*costs: float | None, **fields: Any) -> Agent:

@@ -58,6 +58,15 @@ def test_tries_that_failed_have_cost_something_too() -> None:
     assert "$0.7500" in events.shown()[1]
 
 
+def test_costs_are_rounded_for_people() -> None:
+    events = Events().emit("step_start", "write", name="Write", step_type="llm")
+    events.emit("step_retry", "write", tries=1, delay_seconds=1.0, error="late", cost_usd=0.1)
+    events.emit("step_complete", "write", duration_seconds=2.5, cost_usd=0.2)
+    assert events.tree.cost_usd != 0.3
+    assert [row.count("$0.3000") for row in events.shown()] == [1, 1]
+    assert "0.30000" not in "".join(events.shown())
+
+
 def test_steps_in_a_row_with_times_costs_and_retries() -> None:
     events = Events().emit("queued", status="queued").emit("worker_picked_up", worker_id="w")
     events.emit("orchestration_start", orchestration_id="o", orchestration_name="Article")

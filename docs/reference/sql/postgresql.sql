@@ -9544,10 +9544,17 @@ UPDATE run_waits SET claimed_by=$1::VARCHAR, claimed_until=$2::BIGINT WHERE run_
 DELETE FROM provider_leases WHERE provider_leases.id = any ($1::TEXT[]);
 
 -- release_webhooks
--- Give back webhook deliveries that a stopping process has not sent.
+-- Give back webhook deliveries that a stopping process has not sent, through the fence.
 UPDATE webhook_deliveries SET status='pending', next_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
-    fence=(webhook_deliveries.fence + 1) WHERE webhook_deliveries.id = any ($1::TEXT[]) AND (webhook_deliveries.status
-    || '') = 'delivering';
+    fence=(webhook_deliveries.fence + 1) FROM unnest($1::TEXT[], $2::INTEGER[]) AS batch(id, fence) WHERE
+    webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND (webhook_deliveries.status || '') =
+    'delivering';
+
+-- release_webhooks (one member)
+UPDATE webhook_deliveries SET status='pending', next_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+    fence=(webhook_deliveries.fence + 1) FROM (SELECT $1::VARCHAR AS id, $2::INTEGER AS fence) AS batch WHERE
+    webhook_deliveries.id = batch.id AND webhook_deliveries.fence = batch.fence AND (webhook_deliveries.status || '') =
+    'delivering';
 
 -- remove_definitions
 -- Mark definitions as removed.

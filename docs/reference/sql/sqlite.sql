@@ -7816,9 +7816,11 @@ UPDATE run_waits SET claimed_by=?, claimed_until=? WHERE run_waits.run_id = ? AN
 DELETE FROM provider_leases WHERE provider_leases.id in (select value from json_each(?));
 
 -- release_webhooks
--- Give back webhook deliveries that a stopping process has not sent.
-UPDATE webhook_deliveries SET status='pending', next_at=now_us(), fence=(webhook_deliveries.fence + 1) WHERE
-    webhook_deliveries.id in (select value from json_each(?)) AND (webhook_deliveries.status || '') = 'delivering';
+-- Give back webhook deliveries that a stopping process has not sent, through the fence.
+UPDATE webhook_deliveries SET status='pending', next_at=now_us(), fence=(webhook_deliveries.fence + 1) FROM (SELECT
+    json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS fence
+FROM json_each(?) AS batch_members) AS batch WHERE webhook_deliveries.id = batch.id AND webhook_deliveries.fence =
+    batch.fence AND (webhook_deliveries.status || '') = 'delivering';
 
 -- remove_definitions
 -- Mark definitions as removed.

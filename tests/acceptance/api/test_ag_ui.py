@@ -121,6 +121,38 @@ async def test_an_approval_is_an_interrupt_that_the_next_run_answers(api: Api) -
     assert len((await api.get("/runs")).json()["runs"]) == 1
 
 
+async def test_an_answer_does_not_reach_the_next_question(api: Api) -> None:
+    """The client repeats its answer, such as after a lost response, and the run asks again meanwhile."""
+    pay = CAREFUL["answers"][0]
+    await bring(api, {**CAREFUL, "answers": [pay, pay, {"say": "All done."}]})
+    (first,) = (await events_of(api, "careful", given("pay both bills")))[-1].outcome.interrupts
+    entry = ResumeEntry(interrupt_id=first.id, status="resolved", payload={"decision": "approve"})
+    second: Any = first
+    for _ in range(2):
+        answered = await events_of(api, "careful", given("", "run-2", resume=[entry]))
+        (second,) = answered[-1].outcome.interrupts
+        assert second.id != first.id
+    entry = ResumeEntry(interrupt_id=second.id, status="resolved", payload={"decision": "approve"})
+    assert text_of(await events_of(api, "careful", given("", "run-3", resume=[entry]))).endswith("All done.")
+
+
+async def test_an_interrupt_of_another_tenant_does_not_exist(api: Api) -> None:
+    await create_tenant(api.parts.database, "acme", actor="test")
+    await bring(api, CAREFUL)
+    await bring(api, CAREFUL, tenant="acme")
+    (asked,) = (await events_of(api, "careful", given("pay the bill")))[-1].outcome.interrupts
+    theirs = {"Authorization": f"Bearer {await api.key('operator', 'acme')}"}
+    answers: list[dict[str, Any]] = [
+        {"status": "resolved", "payload": {"decision": "approve"}},
+        {"status": "cancelled"},
+    ]
+    for answer in answers:
+        body = given("", "run-2", resume=[ResumeEntry(interrupt_id=asked.id, **answer)])
+        problem_of(await api.client.post("/ag-ui/agents/careful", json=body, headers=theirs), 404, "not_found")
+    (run,) = (await api.get("/runs")).json()["runs"]
+    assert run["status"] == "paused"
+
+
 async def test_an_abandoned_interrupt_cancels_the_run(api: Api) -> None:
     await bring(api, CAREFUL)
     (asked,) = (await events_of(api, "careful", given("pay the bill")))[-1].outcome.interrupts

@@ -211,6 +211,23 @@ async def test_a_response_of_another_tenant_does_not_exist(api: Api) -> None:
         assert (await theirs.responses.create(model="helper", input="hi")).output_text == HELLO
 
 
+async def test_a_question_of_another_tenant_is_not_answered(api: Api) -> None:
+    await create_tenant(api.parts.database, "acme", actor="test")
+    await bring(api, CAREFUL)
+    await bring(api, CAREFUL, tenant="acme")
+    async with await client_of(api) as ours, await client_of(api, "acme") as theirs:
+        asked = await ours.responses.create(model="careful", input="pay the bill")
+        assert asked.conversation is not None
+        for call in (
+            theirs.responses.create(model="careful", input="approve", previous_response_id=asked.id),
+            theirs.responses.create(model="careful", input="approve", conversation=asked.conversation.id),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                await call
+    (run,) = (await api.get("/runs")).json()["runs"]
+    assert run["status"] == "paused"
+
+
 async def test_what_a_response_cannot_honour_is_refused_by_name(idle_api: Api) -> None:
     await bring(idle_api)
     refused: list[tuple[dict[str, Any], str]] = [

@@ -84,11 +84,16 @@ def missing_fragment(name: str, memory_id: str) -> NotFound:
     return NotFound(f'The fragment "{name}" does not exist in the memory "{memory_id}". See its manifest.')
 
 
-def plan(request: MemoryRequest, facts: PlanFacts) -> MemoryAnswer:
-    """Add the operations of a request to `facts.ops` and return its answer; or raise and change nothing."""
+def head_of(request: MemoryRequest, facts: PlanFacts) -> MemoryHead:
+    """Return the memory of a request. One of another tenant does not exist for the caller."""
     head = facts.heads.get(request.memory_id)
     if head is None or head.tenant != request.tenant:
         raise missing_memory(request.memory_id)
+    return head
+
+
+def plan(request: MemoryRequest, facts: PlanFacts, head: MemoryHead) -> MemoryAnswer:
+    """Add the operations of a request to `facts.ops` and return its answer; or raise and change nothing."""
     match request:
         case AddEntries():
             return _add(request, facts, head)

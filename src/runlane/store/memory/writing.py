@@ -17,7 +17,7 @@ from runlane.domain.memory import MemoryEntry, MemoryOpKind, MemoryOpState
 from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound, RunlaneError
 from runlane.store.memory.handover import living_owner_url, request_counts, reservation
 from runlane.store.memory.operations import EntryRow, add_rows, apply_ops, entry_payload, entry_row, log_ops, log_rows
-from runlane.store.memory.planning import MemoryHead, PlanFacts, plan
+from runlane.store.memory.planning import MemoryHead, PlanFacts, head_of, plan
 from runlane.store.memory.requests import (
     AddEntries,
     CorrectEntry,
@@ -186,16 +186,17 @@ async def write_requests(
     for request in requests:
         key = (request.memory_id, request.op_id)
         try:
-            # A memory of another tenant does not exist for the caller, whichever node owns it.
-            if request.memory_id in owners and facts.heads[request.memory_id].tenant == request.tenant:
+            # Before the owner and the idempotency key, which another tenant must not learn of.
+            head = head_of(request, facts)
+            if request.memory_id in owners:
                 raise owners[request.memory_id]
             earlier = known.get(key)
             if earlier is None:
-                answer = plan(request, facts)
+                answer = plan(request, facts, head)
                 if request.keyed:
                     known[key] = _Known(request.fingerprint, answer)
             else:
-                answer = await _repeat(session, request, earlier, facts)
+                answer = await _repeat(session, request, earlier, head)
             answers.append(answer)
         except RunlaneError as error:
             answers.append(error)
@@ -285,12 +286,11 @@ async def _facts(
     return PlanFacts(heads, entries, fragments, not rules.replicated, kept, targets)
 
 
-async def _repeat(session: Session, request: MemoryRequest, earlier: _Known, facts: PlanFacts) -> MemoryAnswer:
+async def _repeat(session: Session, request: MemoryRequest, earlier: _Known, head: MemoryHead) -> MemoryAnswer:
     """Return the answer to an earlier request with the same idempotency key."""
     if earlier.fingerprint != request.fingerprint:
         raise Conflict(f'The idempotency key "{request.op_id}" was used before with another request. Use a new key.')
-    head = facts.heads.get(request.memory_id)
-    if earlier.row is None or head is None or head.tenant != request.tenant:
+    if earlier.row is None:
         return earlier.answer
     seq = earlier.row["seq"]
     if isinstance(request, PutFragment):

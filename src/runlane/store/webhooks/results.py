@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, FromClause, Integer, Text, bindparam, case, insert, select, update
+from sqlalchemy import BigInteger, ColumnElement, FromClause, Integer, Text, bindparam, case, insert, select, update
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.text import clean_text, dump_json
@@ -42,15 +42,21 @@ class TryResult:
     delay_us: int | None = None
 
 
+def _own(batch: FromClause) -> tuple[ColumnElement[bool], ...]:
+    """Return the fence: the delivery is still claimed as it was by the process that names it."""
+    b = batch.c
+    return (
+        webhook_deliveries.c.id == b.id,
+        webhook_deliveries.c.fence == b.fence,
+        by_key_only(webhook_deliveries.c.status) == lit(DeliveryStatus.DELIVERING),
+    )
+
+
 def _record(batch: FromClause) -> Executable:
     b = batch.c
     return (
         update(webhook_deliveries)
-        .where(
-            webhook_deliveries.c.id == b.id,
-            webhook_deliveries.c.fence == b.fence,
-            by_key_only(webhook_deliveries.c.status) == lit(DeliveryStatus.DELIVERING),
-        )
+        .where(*_own(batch))
         .values(
             status=b.status,
             tries=webhook_deliveries.c.tries + lit(1),
@@ -140,15 +146,18 @@ DISABLE = Statement(
     .returning(webhook_endpoints.c.id),
     purpose="Disable a webhook endpoint.",
 )
+
+
+def _give_back(batch: FromClause) -> Executable:
+    pending = {"status": lit(DeliveryStatus.PENDING), "next_at": now_us(), "fence": webhook_deliveries.c.fence + lit(1)}
+    return update(webhook_deliveries).where(*_own(batch)).values(pending)
+
+
 _RELEASE = Statement(
     "release_webhooks",
-    update(webhook_deliveries)
-    .where(
-        member(webhook_deliveries.c.id, "ids"),
-        by_key_only(webhook_deliveries.c.status) == lit(DeliveryStatus.DELIVERING),
-    )
-    .values(status=lit(DeliveryStatus.PENDING), next_at=now_us(), fence=webhook_deliveries.c.fence + lit(1)),
-    purpose="Give back webhook deliveries that a stopping process has not sent.",
+    _give_back,
+    {"id": Text(), "fence": Integer()},
+    purpose="Give back webhook deliveries that a stopping process has not sent, through the fence.",
 )
 
 
@@ -168,8 +177,8 @@ async def record_tries(session: Session, results: Sequence[tuple[ClaimedDelivery
 
 
 async def release(session: Session, deliveries: Sequence[ClaimedDelivery]) -> None:
-    """Make deliveries due at once that this process has claimed and not sent."""
-    await session.fetch(_RELEASE, ids=session.texts(sorted(delivery.id for delivery in deliveries)))
+    """Make deliveries due at once that this process has claimed and not sent, unless another one has claimed them."""
+    await session.fetch(_RELEASE, sorted((delivery.id, delivery.fence) for delivery in deliveries))
 
 
 async def disable(session: Session, endpoint_id: str, tenant: str, reason: str, actor: str) -> bool:

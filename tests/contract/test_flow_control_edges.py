@@ -1,0 +1,41 @@
+"""Edges of flow control: a batch that is just full, and a run that another transaction changes while it is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from runlane.domain.run import Status
+from runlane.store.queue.dependency_rows import LOCK_RUNS
+from runlane.store.queue.flow_starts import LockedByOthers
+from runlane.store.sql.database import Session
+from tests.contract.test_flow_control import SEVEN, batch, unique
+from tests.contract.test_interleavings import all_wait, held_open, on_postgres
+from tests.flow_control import accepted, run_timers, start
+from tests.harness import Store
+
+
+async def test_a_batch_that_is_just_full_waits_for_no_further_start(store: Store) -> None:
+    found = [await accepted(store, start(batch(3), {"customer": 7, "n": n})) for n in range(3)]
+    await run_timers(store)
+    assert await store.status(found[0].run_id) is Status.QUEUED
+
+
+@on_postgres
+async def test_a_start_that_replaces_a_locked_run_is_decided_again(store: Store) -> None:
+    first = await accepted(store, start(unique("replace"), SEVEN))
+
+    async def lock(session: Session) -> None:
+        await session.fetch(LOCK_RUNS, ids=session.texts([first.run_id]))
+
+    async with held_open(store, lock):
+        replacing = asyncio.create_task(store.accept(start(unique("replace"), SEVEN)))
+        await all_wait(store, replacing)
+        assert replacing.done()
+        with pytest.raises(LockedByOthers):
+            await replacing
+    assert await store.count("runs") == 1
+    second = await accepted(store, start(unique("replace"), SEVEN))
+    assert second.replaced_run_id == first.run_id
+    assert await store.status(first.run_id) is Status.CANCELLED

@@ -1,0 +1,80 @@
+"""Edges of schedules: retention beside an open run, and new time zones during a pause."""
+
+from __future__ import annotations
+
+import asyncio
+
+from runlane.domain.run import Status
+from runlane.store.schedules.due import delete_old_firings, recompute_zones
+from runlane.store.schedules.firing import Applied, apply_plans
+from tests.contract.test_interleavings import all_wait, held_open, on_postgres
+from tests.contract.test_schedules import finish_one, schedules
+from tests.schedules import HOUR, SECOND, ScheduleStore
+
+__all__ = ["schedules"]
+
+
+async def test_retention_keeps_the_firing_of_an_open_run(schedules: ScheduleStore) -> None:
+    """Without it the schedule would start a second run beside the open one."""
+    await schedules.create()
+    await schedules.tick(HOUR + SECOND)
+    await schedules.tick(HOUR + SECOND)
+    await schedules.store.sql("update schedule_firings set decided_at = 1")
+    assert await schedules.database.transact(lambda session: delete_old_firings(session, 60)) == 0
+    await schedules.tick(HOUR + SECOND)
+    assert await schedules.outcomes() == ["started", "skipped_overlap", "skipped_overlap"]
+    await finish_one(schedules.store)
+    await schedules.tick(HOUR + SECOND)
+    await schedules.store.sql("update schedule_firings set decided_at = 1")
+    assert await schedules.database.transact(lambda session: delete_old_firings(session, 60)) == 3
+
+
+async def test_another_zone_database_leaves_a_paused_schedule_paused(schedules: ScheduleStore) -> None:
+    await schedules.create(spec=[{"cron": "0 9 * * *"}], zone="Europe/Berlin")
+    await schedules.verbs.pause("default", "s", "not now", actor="test")
+    await schedules.store.sql("update schedules set zone_version = 'old'")
+    assert await recompute_zones(schedules.database) == 1
+    found = await schedules.find()
+    assert (found.next_at_us is not None, found.next_due_at_us) == (True, None)
+
+
+async def test_a_plan_that_another_process_has_overtaken_does_not_move_the_schedule_back(
+    schedules: ScheduleStore,
+) -> None:
+    await schedules.create()
+    await schedules.pass_time(HOUR + SECOND)
+    plan = await schedules.planner.tick(await schedules.find())
+    assert plan is not None
+    await schedules.database.transact(lambda session: apply_plans(session, [plan]))
+    # The other process has decided the next slot as well.
+    for name in ("cursor_at", "next_at", "next_due_at"):
+        await schedules.store.sql(f"update schedules set {name} = {name} + :hour", hour=HOUR)
+    before = await schedules.find()
+    applied = await schedules.database.transact(lambda session: apply_plans(session, [plan]))
+    after = await schedules.find()
+    assert applied.firings == {}
+    assert (after.cursor_at_us, after.next_at_us) == (before.cursor_at_us, before.next_at_us)
+
+
+@on_postgres
+async def test_a_run_that_starts_while_its_schedule_is_decided_is_not_cancelled_without_its_lock(
+    schedules: ScheduleStore,
+) -> None:
+    await schedules.create(overlap="cancel_previous")
+    await schedules.pass_time(HOUR + SECOND)
+    found = await schedules.find()
+    manual, due = await schedules.planner.manual(found, "allow", None), await schedules.planner.tick(found)
+    assert due is not None
+
+    async def decide() -> Applied:
+        return await schedules.database.transact(lambda session: apply_plans(session, [due], wait=True))
+
+    async with held_open(schedules.store, lambda session: apply_plans(session, [manual], wait=True)):
+        # It has read the open runs, of which there are none, and waits for the schedule.
+        deciding = asyncio.create_task(decide())
+        await all_wait(schedules.store, deciding)
+    assert (await deciding).firings == {}
+    (run_id,) = await schedules.runs()
+    assert await schedules.store.status(run_id) is Status.QUEUED
+    # The next pass takes the locks of both.
+    assert (await decide()).cancelled == [run_id]

@@ -1,0 +1,116 @@
+"""Edges of events and triggers: evaluators, replays and retention that meet, and waits of other tenants."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sqlalchemy import text
+
+from runlane import App
+from runlane.domain.run import Status
+from runlane.domain.tenant_event import Outcome
+from runlane.maintenance.retention import Retention
+from runlane.store.access.tenants import create_tenant
+from runlane.store.events.outcomes import Decision, claim_pairs, decide_pair, match_events
+from runlane.store.events.reading import find_event
+from runlane.store.events.waiting import OpenMatch, waits_for
+from runlane.store.orchestration.waits import NewWait
+from runlane.store.sql.database import Session
+from runlane.store.sql.statement import Statement
+from runlane.triggers.replay import replay_trigger
+from runlane.triggers.waiting_runs import WaitingRuns
+from tests.contract.test_interleavings import all_wait, held_open, on_postgres
+from tests.contract.test_triggers import PAID, app, evaluate, outcomes
+from tests.contract.test_waits import PAUSED
+from tests.harness import Store, entry_of, new_run
+
+__all__ = ["app"]
+
+
+async def waiting(store: Store, tenant: str, *paths: str) -> str:
+    """Return a run of the tenant that waits for `order.paid` at these steps."""
+    await store.add(tenant=tenant)
+    claimed = await store.claim_one()
+    waits = [NewWait(path, "event", path, "order.paid", "{}", match="{}", lookback_us=0) for path in paths]
+    await store.record(entry_of(claimed, PAUSED, waits=waits))
+    return claimed.run_id
+
+
+async def test_an_evaluator_whose_claim_has_ended_decides_nothing(app: App, store: Store) -> None:
+    await app.sync({"triggers": [PAID]})
+    sent = await app.broadcast("order.paid", {"order": 1, "who": "x"})
+    await store.database.transact(match_events)
+    (late,) = await claim_pairs(store.database, 15)
+    await store.sql("update event_outcomes set claimed_until = 1")
+    await evaluate(app)
+    assert await decide_pair(store.database, late, Decision(Outcome.STARTED, run=new_run())) is None
+    assert await store.count("runs") == 1
+    assert (await outcomes(app, sent.event_id))["on-paid"].outcome is Outcome.STARTED
+
+
+@on_postgres
+async def test_of_two_evaluators_at_once_one_starts_the_run(app: App, store: Store) -> None:
+    await app.sync({"triggers": [PAID]})
+    await app.broadcast("order.paid", {"order": 1, "who": "x"})
+    await store.database.transact(match_events)
+    (pair,) = await claim_pairs(store.database, 15)
+
+    async def lock(session: Session) -> None:
+        await session.fetch(Statement("raw", text("select 1 from event_outcomes for update")))
+
+    async with held_open(store, lock):
+        both = [
+            asyncio.create_task(decide_pair(store.database, pair, Decision(Outcome.STARTED, run=new_run())))
+            for _ in range(2)
+        ]
+        await all_wait(store, *both)
+    assert sum(verdict is not None for verdict in await asyncio.gather(*both)) == 1
+    assert await store.count("runs") == 1
+
+
+@on_postgres
+async def test_a_replay_leaves_an_event_that_starts_a_run_meanwhile(app: App, store: Store) -> None:
+    await app.sync({"triggers": [PAID]})
+    sent = await app.broadcast("order.paid", {"order": 1, "who": "x"})
+    await evaluate(app)
+    await store.sql("update event_outcomes set outcome = 'failed'")
+
+    async def start(session: Session) -> None:
+        await session.fetch(Statement("raw", text("update event_outcomes set outcome = 'started'")))
+
+    async with held_open(store, start):
+        replay = asyncio.create_task(
+            replay_trigger(
+                store.database, "default", "on-paid", from_us=0, until_us=None, after=None, limit=10, dry_run=False,
+                actor="test",
+            )
+        )  # fmt: skip
+        await all_wait(store, replay)
+    await replay
+    assert (await outcomes(app, sent.event_id))["on-paid"].outcome is Outcome.STARTED
+
+
+async def test_retention_keeps_events_that_were_not_matched(app: App, store: Store) -> None:
+    await app.sync({"triggers": [PAID]})
+    await app.broadcast("order.paid", {"order": 1, "who": "x"})
+    await store.sql("update stored_events set received_at = 1")
+    await Retention(store.settings, store.database).run_once()
+    assert await store.count("stored_events") == 1
+    await evaluate(app)
+    assert await store.count("runs") == 1
+
+
+async def test_an_event_resumes_runs_of_its_own_tenant_alone(app: App, store: Store) -> None:
+    await create_tenant(store.database, "other", actor="test")
+    mine, theirs = await waiting(store, "default", "pay"), await waiting(store, "other", "pay")
+    sent = await app.broadcast("order.paid", {})
+    event = await find_event(store.database, "default", sent.event_id)
+    assert await WaitingRuns(await app.connect()).resume(event) == 1
+    assert [await store.status(run_id) for run_id in (mine, theirs)] == [Status.QUEUED, Status.PAUSED]
+
+
+async def test_a_page_of_waits_that_ends_within_a_run_loses_none(app: App, store: Store) -> None:
+    run_id = await waiting(store, "default", "first", "second")
+    event = await find_event(store.database, "default", (await app.broadcast("order.paid", {})).event_id)
+    pages = [await waits_for(store.database, event, after) for after in (None, OpenMatch(run_id, "first", {}))]
+    assert [[wait.path for wait in page] for page in pages] == [["first", "second"], ["second"]]

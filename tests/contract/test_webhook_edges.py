@@ -1,0 +1,93 @@
+"""Edges of webhooks on both databases: leases that have ended, results, rotations and replays that meet."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from runlane.domain.webhook import DeliveryStatus
+from runlane.errors import Conflict
+from runlane.store.access.tenants import create_tenant
+from runlane.store.webhooks.claims import ClaimedDelivery
+from runlane.store.webhooks.deliveries import replay_all
+from runlane.store.webhooks.endpoints import find_endpoint, rotate_secret
+from runlane.store.webhooks.results import record_tries, release
+from runlane.store.webhooks.secrets import NewSecret, valid_secrets
+from tests.contract.test_interleavings import all_wait, held_open, on_postgres
+from tests.contract.test_webhooks import NO, OK, claim, endpoint, make_due, record, send
+from tests.harness import Store
+
+
+async def test_a_stopping_process_leaves_what_another_one_has_claimed_since(store: Store) -> None:
+    await endpoint(store)
+    await send(store)
+    late = await claim(store)
+    await make_due(store)
+    (current,) = await claim(store)
+    await store.database.transact(lambda session: release(session, late))
+    assert await claim(store) == []
+    assert await record(store, (current, OK)) == 1
+
+
+async def test_a_delivery_whose_lease_has_ended_does_not_count_as_in_flight(store: Store) -> None:
+    await endpoint(store, max_in_flight=1)
+    await send(store, 2)
+    (abandoned,) = await claim(store)
+    await make_due(store)
+    (again,) = await claim(store)
+    assert await claim(store) == []
+    await record(store, (again, OK))
+    (other,) = await claim(store)
+    assert {again.id, other.id} >= {abandoned.id}
+
+
+async def test_an_ordered_endpoint_gets_messages_of_one_moment_in_their_order(store: Store) -> None:
+    await endpoint(store, ordered=True)
+    await send(store, 3, run_id="run_1")
+    await store.sql("update webhook_deliveries set created_at = 1")
+    sent: list[ClaimedDelivery] = []
+    for _ in range(3):
+        (one,) = await claim(store)
+        await record(store, (one, OK))
+        sent.append(one)
+    assert [item.id for item in sent] == sorted(item.id for item in sent)
+
+
+async def test_of_two_rotations_at_the_same_moment_one_is_refused(store: Store) -> None:
+    """Both have read version 1. The second one would return a secret that is not stored."""
+    await endpoint(store)
+
+    async def rotate(value: str) -> None:
+        secret = NewSecret("we_a", 2, "default", "key", value)
+        await rotate_secret(store.database, "we_a", secret, overlap_us=60_000_000, actor="test")
+
+    await rotate("first")
+    with pytest.raises(Conflict, match="rotated at this moment"):
+        await rotate("second")
+    found = await store.database.transact(lambda session: valid_secrets(session, ["we_a"]))
+    assert [(secret.version, secret.value) for secret in found["we_a"]] == [(2, "first"), (1, "sealed")]
+
+
+async def test_a_replay_leaves_the_deliveries_of_other_tenants(store: Store) -> None:
+    await create_tenant(store.database, "other", actor="test")
+    await endpoint(store)
+    await send(store)
+    await record(store, *((item, OK) for item in await claim(store)))
+    wanted = {"endpoint": None, "status": DeliveryStatus.DELIVERED.value, "type": None, "run_id": None}
+    for tenant, count in (("other", 0), ("default", 1)):
+        done = await replay_all(store.database, tenant, **wanted, since_us=None, max_tries=1, actor="test")
+        assert done == count
+    assert await store.count("webhook_deliveries") == 2
+
+
+@on_postgres
+async def test_failures_that_two_processes_record_at_once_all_count(store: Store) -> None:
+    await endpoint(store)
+    await send(store, 2)
+    first, second = await claim(store)
+    async with held_open(store, lambda session: record_tries(session, [(first, NO)])):
+        other = asyncio.create_task(record(store, (second, NO)))
+        await all_wait(store, other)
+    assert await other == 1
+    assert (await find_endpoint(store.database, "we_a")).failures == 2
