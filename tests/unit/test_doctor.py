@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runlane.cli.doctor import unknown_settings
-from runlane.diagnosis.finding import Finding, Level
+from runlane.domain.finding import Finding, Level
 from runlane.diagnosis.operation_findings import (
     event_findings,
     hold_findings,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runlane.diagnosis.finding import Level
+from runlane.domain.finding import Level
 from runlane.diagnosis.upgrade_checks import (
     file_finding,
     neighbours,
