@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.database_size import DatabaseSize, TableSize
     from runlane.domain.dead_letter import DeadLetter, DeadLetterGroup, DeadLetterSummary, GroupVersion
     from runlane.domain.events import Event
+    from runlane.domain.finding import Diagnosis, Finding
     from runlane.domain.firing import Firing, ScheduledSlot
     from runlane.domain.flow_keys import FlowKeyUse
     from runlane.domain.graph_registry import AgentServerOptions, GraphSource, StoreOptions
@@ -58,6 +59,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.schedule import Backfill, Schedule, SchedulePreview, ScheduleSettings, UpcomingSlot
     from runlane.domain.secret import RotatedSecrets, Secret, SecretUser
     from runlane.domain.series import RunSeries
+    from runlane.domain.server import ServerReplica
     from runlane.domain.stream_token import StreamToken
     from runlane.domain.task import Task
     from runlane.domain.tenant import Tenant
@@ -139,11 +141,13 @@ __all__: list[str] = [
     "DeadLetterSummary",
     "DeadLetters",
     "Demand",
+    "Diagnosis",
     "EntryPage",
     "Event",
     "EventReceipt",
     "ExpensiveRun",
     "ExpensiveRuns",
+    "Finding",
     "Firing",
     "FlowKeyUse",
     "FragmentInfo",
@@ -195,6 +199,7 @@ __all__: list[str] = [
     "SecretUser",
     "Secrets",
     "ServerHealth",
+    "ServerReplica",
     "Settings",
     "SharedLimit",
     "SourceAccess",
@@ -366,6 +371,9 @@ _HOMES = {
     "McpToolSummary": "runlane.domain.mcp_check",
     "DatabaseSize": "runlane.domain.database_size",
     "TableSize": "runlane.domain.database_size",
+    "Diagnosis": "runlane.domain.finding",
+    "Finding": "runlane.domain.finding",
+    "ServerReplica": "runlane.domain.server",
 }
 
 

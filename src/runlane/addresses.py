@@ -147,6 +147,8 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def _entry(text: str) -> _Allowed:
+    if "://" in text:
+        raise ValueError(f"{text!r} is a URL. Write its host and port alone, such as 127.0.0.1:8080")
     if "/" in text:
         try:
             return _Allowed(None, ip_network(text), None)

@@ -266,6 +266,8 @@ def test_doctor_reports_runs_that_no_worker_can_execute(tmp_path: Path) -> None:
         assert output.returncode == 1, output.stdout
         wanted = '1 runs in the lane default wait for the task "tolk", which no live worker of this lane has'
         assert f'{wanted} (did you mean "talk"?)' in output.stdout
+        by_server = command(tmp_path, "doctor", RUNLANE_URL=server.url)
+        assert (by_server.returncode, wanted in by_server.stdout) == (1, True), by_server.stdout
         (listed,) = json.loads(command(tmp_path, "workers", "--json", **database).stdout)
         assert [name for name in listed["targets"] if not name.startswith("runlane.")] == ["refuse", "talk"]
 

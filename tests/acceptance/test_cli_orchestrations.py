@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
 from runlane import App, Settings
 from tests import forking
-from tests.acceptance.api.flows import ARTICLE, PAYMENT, bring
+from tests.acceptance.api.flows import ARTICLE, PAYMENT, bring, say
 from tests.server_process import ServerProcess, command, environment, serving, write_tasks
 
 WAIT_SECONDS = 60.0
@@ -102,6 +103,36 @@ def test_a_run_is_answered_read_and_forked_over_http_and_on_the_database(
     )["run_id"]
     assert output("runs", "send", waiting, "payment", "--data", '{"amount": 7}').startswith(waiting)
     assert output("runs", "tail", waiting).endswith('result  "got 7 for tea"\n')
+
+
+@pytest.mark.parametrize("over_http", [True, False])
+def test_a_run_continues_on_the_current_version_of_its_definition(
+    folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
+) -> None:
+    way = {"RUNLANE_URL": server.url} if over_http else database
+    name = f"repaired-{over_http}".lower()
+
+    async def store(*steps: dict[str, Any]) -> None:
+        async with App(Settings(database_url=SecretStr(database["RUNLANE_DATABASE_URL"]))) as app:
+            await bring(await app.database(), {"id": name, "steps": list(steps)})
+
+    draft = {**say("draft", "a draft"), "next_step_id": "send"}
+    send = say("send", "sent {state.draft}")
+    asyncio.run(store(draft, {"id": "send", "type": "task", "task": "refuse"}))
+    failed = command(folder, "run", name, "--message", "go", "--follow", "--json", RUNLANE_URL=server.url)
+    assert failed.returncode == 1, failed.stderr
+    run_id = json.loads(failed.stdout.splitlines()[0])["run_id"]
+    asyncio.run(store({**draft, "id": "sketch"}, send))
+    for words in (("retry", run_id), ("fork", run_id, "--from", "send")):
+        refused = command(folder, "runs", *words, "--latest", **way)
+        assert (refused.returncode, 'The step "draft" does not exist any more' in refused.stderr) == (1, True), refused
+    asyncio.run(store(draft, send))
+    forked = command(folder, "runs", "fork", run_id, "--from", "send", "--latest", "--json", **way)
+    for repaired in (json.loads(forked.stdout)["run_id"], run_id):
+        if repaired == run_id:
+            assert command(folder, "runs", "retry", run_id, "--latest", **way).returncode == 0
+        ended = command(folder, "runs", "tail", repaired, **way)
+        assert ended.stdout.endswith('result  "sent a draft"\n'), ended
 
 
 def test_following_in_a_pipe_explains_how_to_answer(folder: Path, server: ServerProcess) -> None:

@@ -154,7 +154,7 @@ def test_operators_handle_dead_letters_and_change_runs_in_bulk(worked: Worked) -
     moved = shell.run("bulk", "start", "priority", "--task", "greet", "--priority", "7", "--json").json
     assert (moved["total"], moved["changed"]) == (2, 2)
     assert {shell.run("runs", "show", run, "--json").json["priority"] for run in (later, held)} == {7}
-    tagged = shell.run("bulk", "start", "tag", "--task", "greet", "--add", "a", "--add", "b", "--json").json
+    tagged = shell.run("bulk", "start", "tag", "--target", "greet", "--add", "a", "--add", "b", "--json").json
     assert tagged["changed"] == len(shell.run("runs", "list", "--tag", "b", "--json").json) > 0
     shell.run("bulk", "start", "tag", "--tag", "a", "--remove", "b")
     assert shell.run("runs", "list", "--tag", "b", "--json").json == []

@@ -155,6 +155,11 @@ def test_invalid_entries_are_refused_at_start(text: str) -> None:
         load_settings(outbound_allow=text)
 
 
+def test_a_url_is_refused_with_the_form_to_write() -> None:
+    with pytest.raises(InvalidSettings, match=r"'http://127.0.0.1:8398' is a URL. Write its host and port alone"):
+        load_settings(outbound_allow="http://127.0.0.1:8398")
+
+
 def test_networks_are_compared_as_networks() -> None:
     assert parse_allow_list("10.0.0.0/8").entries[0].network == IPv4Network("10.0.0.0/8")
     assert literal("127.0.0.1") == IPv4Address("127.0.0.1")

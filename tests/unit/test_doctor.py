@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from runlane.cli.doctor import unknown_settings
-from runlane.diagnosis.finding import Finding, Level
 from runlane.diagnosis.operation_findings import (
     event_findings,
     hold_findings,
@@ -22,6 +21,7 @@ from runlane.diagnosis.work_findings import (
     task_findings,
     workers_finding,
 )
+from runlane.domain.finding import Finding, Level
 from runlane.domain.lane import Lane, LaneHold
 from runlane.domain.views import WorkerInfo
 from runlane.store.access.quota_health import NearlyUsed

@@ -148,6 +148,12 @@ def no_context() -> None: ...
 def keyword_context(*, ctx: Context) -> None: ...
 
 
+def argument_first(day: str = "today") -> None: ...
+
+
+def list_first(days: list[str], ctx: Context) -> None: ...
+
+
 def unreadable(ctx: Context, a: OnlyForTypes) -> None: ...
 
 
@@ -171,6 +177,8 @@ class ModuleLike:
         (star, "cannot be filled by name"),
         (no_context, "must take its Context first"),
         (keyword_context, "must take its Context first"),
+        (argument_first, "must take its Context first: def name(ctx: Context, day, ...)"),
+        (list_first, "must take its Context first: def name(ctx: Context, days, ...)"),
         (unreadable, "its annotations cannot be resolved"),
         (unreadable_attribute, "its annotations cannot be resolved"),
         (no_json_type, "a parameter's type cannot be read from JSON"),

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from runlane.diagnosis.finding import Level
 from runlane.diagnosis.upgrade_checks import (
     file_finding,
     neighbours,
@@ -15,6 +14,7 @@ from runlane.diagnosis.upgrade_checks import (
     transaction_finding,
     version_finding,
 )
+from runlane.domain.finding import Level
 from runlane.store.sql import migrate
 from runlane.store.sql.migrations import HEAD, REVISIONS
 from runlane.store.sql.server_state import ServerState

@@ -7,8 +7,8 @@ import base64
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from runlane.diagnosis.finding import Level
 from runlane.diagnosis.operation_findings import webhook_findings
+from runlane.domain.finding import Level
 from runlane.domain.webhook import (
     CIRCUIT_FAILURES,
     DELAYS_SECONDS,

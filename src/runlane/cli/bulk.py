@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runlane.cli.failure_backend import print_job, print_preview, with_failures
-from runlane.cli.options import ApiKey, Json, Limit, Url, duration
+from runlane.cli.options import ApiKey, Json, Limit, TargetName, Url, duration
 from runlane.cli.output import format_time, print_rows
 from runlane.cli.run_options import (
     ChatSession,
@@ -111,7 +111,7 @@ def start(
     action: Annotated[str, typer.Argument(help="cancel, retry, priority, lane or tag.", metavar="ACTION")],
     run: Annotated[list[str] | None, typer.Option(help="A run, instead of a filter. May be repeated.")] = None,
     status: Annotated[list[str] | None, typer.Option(help="Only runs in this state. May be repeated.")] = None,
-    task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
+    task: TargetName = None,
     lane: Annotated[str | None, typer.Option(help="Only runs in this lane.")] = None,
     key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag. May be repeated.")] = None,

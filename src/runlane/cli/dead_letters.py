@@ -10,7 +10,7 @@ import typer
 from runlane.cli.bulk import DryRun, Rate, Wait, print_outcome, selection
 from runlane.cli.failure_backend import with_failures
 from runlane.cli.json_input import read_object
-from runlane.cli.options import ApiKey, Json, Limit, Url, duration
+from runlane.cli.options import ApiKey, Json, Limit, TargetName, Url, duration
 from runlane.cli.output import format_time, print_json, print_result, print_rows, shorten
 from runlane.cli.terminal import write_line
 from runlane.domain.bulk import BulkJob, BulkPreview
@@ -31,7 +31,6 @@ State = Annotated[
     list[str] | None,
     typer.Option(help="Only these states: open, acknowledged, retrying, resolved, discarded. May be repeated."),
 ]
-TaskName = Annotated[str | None, typer.Option("--task", help="Only runs of this task or orchestration:ID.")]
 LaneName = Annotated[str | None, typer.Option("--lane", help="Only runs in this lane.")]
 Code = Annotated[str | None, typer.Option(help="Only this code of a step, or type of an exception.")]
 Print = Annotated[str | None, typer.Option("--fingerprint", help="Only this cause; see: runlane dead-letters groups.")]
@@ -67,7 +66,7 @@ def _filters(
 @app.command(name="list")
 def list_letters(
     state: State = None,
-    task: TaskName = None,
+    task: TargetName = None,
     lane: LaneName = None,
     code: Code = None,
     fingerprint: Print = None,
@@ -102,7 +101,7 @@ def show(
 @app.command()
 def groups(
     state: State = None,
-    task: TaskName = None,
+    task: TargetName = None,
     lane: LaneName = None,
     code: Code = None,
     step: StepName = None,
@@ -155,7 +154,7 @@ def retry(
     dry_run: DryRun = False,
     wait: Wait = True,
     state: State = None,
-    task: TaskName = None,
+    task: TargetName = None,
     lane: LaneName = None,
     code: Code = None,
     fingerprint: Print = None,
@@ -190,7 +189,7 @@ def discard(
     dry_run: DryRun = False,
     wait: Wait = True,
     state: State = None,
-    task: TaskName = None,
+    task: TargetName = None,
     lane: LaneName = None,
     code: Code = None,
     fingerprint: Print = None,
@@ -215,7 +214,7 @@ def ack(
     note: Note = None,
     dry_run: DryRun = False,
     wait: Wait = True,
-    task: TaskName = None,
+    task: TargetName = None,
     lane: LaneName = None,
     code: Code = None,
     fingerprint: Print = None,
@@ -249,7 +248,7 @@ def assign(
 @app.command()
 def export(
     state: State = None,
-    task: TaskName = None,
+    task: TargetName = None,
     lane: LaneName = None,
     code: Code = None,
     fingerprint: Print = None,

@@ -17,10 +17,11 @@ import typer
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import print_json
 from runlane.cli.terminal import DIM, GREEN, RED, YELLOW, write_line
-from runlane.diagnosis.finding import Finding, Level
-from runlane.errors import InvalidRequest, InvalidSettings, RunlaneError, Unavailable
+from runlane.domain.finding import Finding, Level
+from runlane.errors import Forbidden, InvalidRequest, InvalidSettings, RunlaneError, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
+    from runlane.client import Client
     from runlane.settings import Settings
     from runlane.store.sql.database import Database
 
@@ -73,14 +74,12 @@ async def _check_all(environment: Mapping[str, str], url: str | None, api_key: s
         return findings
     if not findings:
         findings.append(Finding("settings", Level.OK, "valid"))
-    if url is not None and settings.database_url is None:
-        message = "not checked, because a server is given; see its own check below"
-        findings.append(Finding("database", Level.NOTE, message, "Set RUNLANE_DATABASE_URL to check it, too."))
-    else:
+    by_server = url is not None and settings.database_url is None
+    if not by_server:
         findings += await _check_database(settings)
     findings.append(await _check_redis(settings))
     if url is not None:
-        findings.append(await _check_server(url, api_key))
+        findings += await _check_server(url, api_key, with_findings=by_server)
     return findings
 
 
@@ -158,17 +157,28 @@ async def _check_redis(settings: Settings) -> Finding:
     return Finding("redis", Level.OK, "answers")
 
 
-async def _check_server(url: str, api_key: str | None) -> Finding:
+async def _check_server(url: str, api_key: str | None, *, with_findings: bool) -> list[Finding]:
+    """Check that a server is ready. `with_findings` adds its own checks, which include its database."""
     from runlane.client import Client
 
     try:
         async with Client(url, api_key) as client:
             health = await client.health()
+            if not health.ready:
+                parts = dict(health.parts)
+                return [Finding("server", Level.BROKEN, f"{url} is not ready: {parts}", "Check its log.")]
+            found = [Finding("server", Level.OK, f"{url} is ready")]
+            return [*found, *await _checks_of(client)] if with_findings else found
     except RunlaneError as error:
-        return Finding("server", Level.BROKEN, str(error), "Start it: runlane serve module:app")
-    if not health.ready:
-        return Finding("server", Level.BROKEN, f"{url} is not ready: {dict(health.parts)}", "Check its log.")
-    return Finding("server", Level.OK, f"{url} is ready")
+        return [Finding("server", Level.BROKEN, str(error), "Start it: runlane serve module:app")]
+
+
+async def _checks_of(client: Client) -> Sequence[Finding]:
+    try:
+        return (await client.admin.diagnosis()).findings
+    except (Forbidden, Unauthorized) as error:
+        cure = "Give a key of the tenant default with workers:view, or check the database with RUNLANE_DATABASE_URL."
+        return [Finding("server", Level.NOTE, f"its own checks are not shown: {error}", cure)]
 
 
 def _print(findings: Sequence[Finding]) -> None:

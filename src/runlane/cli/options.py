@@ -35,6 +35,12 @@ ServerUrl = Annotated[
 ]
 ApiKey = Annotated[str | None, typer.Option(envvar="RUNLANE_API_KEY", help="API key of the server.", show_envvar=True)]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of entries.")]
+TargetName = Annotated[
+    str | None,
+    typer.Option(
+        "--target", "--task", help="Only runs of this task, or of orchestration:ID or agent:ID.", metavar="NAME"
+    ),
+]
 Before = Annotated[str | None, typer.Option(help="Continue after this id, the last one of the previous page.")]
 
 # Processes.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from runlane.cli.json_input import read_object, read_value
-from runlane.cli.options import ApiKey, Before, Json, Last, Limit, RunCommand, RunId, Timeout, Url
+from runlane.cli.options import ApiKey, Before, Json, Last, Limit, RunCommand, RunId, TargetName, Timeout, Url
 from runlane.cli.output import format_span, format_time, print_json, print_result, print_rows
 from runlane.cli.run_backend import find_run_id, first, with_runs
 from runlane.cli.run_options import (
@@ -46,7 +46,7 @@ Latest = Annotated[
 def list_runs(
     status: Annotated[list[str] | None, typer.Option(help="Only runs in this state. May be repeated.")] = None,
     lane: Annotated[str | None, typer.Option(help="Only runs in this lane.")] = None,
-    task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
+    task: TargetName = None,
     key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Only runs with this tag. May be repeated.")] = None,
     parent: Parent = None,
@@ -96,7 +96,7 @@ def list_runs(
 @app.command()
 def count(
     lane: Annotated[str | None, typer.Option(help="Only runs in this lane.")] = None,
-    task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
+    task: TargetName = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,

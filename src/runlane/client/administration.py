@@ -9,6 +9,7 @@ from runlane.client.http import PREFIX, Http, part
 from runlane.client.wire import parse
 from runlane.domain.access import ApiKey, AuditEntry, Role
 from runlane.domain.database_size import DatabaseSize
+from runlane.domain.finding import Diagnosis
 from runlane.domain.lane import Lane, LaneHold
 from runlane.domain.tenant import Tenant
 from runlane.domain.views import WorkerInfo
@@ -146,6 +147,10 @@ class Administration:
     async def _change_version(self, verb: str, version: str) -> Sequence[WorkerInfo]:
         answer = await self._http.change("POST", f"{PREFIX}/workers/{verb}", {"version": version})
         return [parse(WorkerInfo, item) for item in answer["workers"]]
+
+    async def diagnosis(self) -> Diagnosis:
+        """Return what the checks of the server found, each problem with its fix, and the serving processes."""
+        return parse(Diagnosis, await self._http.read(f"{PREFIX}/doctor"))
 
     async def database_size(self) -> DatabaseSize:
         """Return the size of the database, and of its tables, the largest first."""

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 
 from runlane.access.keyring import Keyring
-from runlane.diagnosis.finding import Finding, Level
 from runlane.diagnosis.operation_findings import (
     bulk_findings,
     event_findings,
@@ -26,6 +25,7 @@ from runlane.diagnosis.work_findings import (
     task_findings,
     workers_finding,
 )
+from runlane.domain.finding import Finding, Level
 from runlane.errors import InvalidSettings
 from runlane.settings import Settings
 from runlane.store.access.quota_health import read_nearly_used

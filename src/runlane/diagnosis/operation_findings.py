@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from runlane.diagnosis.finding import Finding, Level
 from runlane.domain.dead_letter import OPEN_KEPT_DAYS
+from runlane.domain.finding import Finding, Level
 from runlane.domain.text import counted
 from runlane.domain.webhook import CIRCUIT_FAILURES
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from runlane.diagnosis.finding import Finding, Level
+from runlane.domain.finding import Finding, Level
 from runlane.errors import RunlaneError
 from runlane.settings import Settings
 from runlane.store.sql.database import Database

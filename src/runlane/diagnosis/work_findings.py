@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from runlane.diagnosis.finding import Finding, Level
+from runlane.domain.finding import Finding, Level
 from runlane.domain.lane import Lane
 from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.domain.text import counted

@@ -12,7 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, NotRequired, Required, cast, get_args, get_type_hints
+from typing import Any, Literal, NotRequired, Required, cast, get_args, get_origin, get_type_hints
 
 import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -30,6 +30,8 @@ MAX_ATTEMPTS = 1000
 TaskFunction = Callable[..., Awaitable[Any]] | Callable[..., Any]
 # Where a task is offered as a tool of its own: to clients of the MCP server.
 Expose = Literal["mcp"]
+# Types that a Context never has: a first parameter of such a type is an argument.
+_JSON_TYPES = (str, int, float, bool, list, dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,11 @@ def _argument_adapter(function: TaskFunction, origin: str) -> TypeAdapter[dict[s
         raise ConfigurationError(
             f"{origin}: its annotations cannot be resolved ({error}). Define or import the types at module level."
         ) from None
+    first = parameters[0].name
+    if (get_origin(hints.get(first)) or hints.get(first)) in _JSON_TYPES:
+        raise ConfigurationError(
+            f"{origin} must take its Context first: def name(ctx: Context, {first}, ...). Now {first} would get it."
+        )
     shape_of: dict[str, Any] = {}
     takes_any = False
     for parameter in parameters[1:]:

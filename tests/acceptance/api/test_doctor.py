@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runlane import Client
+from runlane import Client, Finding
 from runlane.app import App
 from runlane.settings import Settings
 from runlane.store.access.tenants import create_tenant
@@ -22,6 +22,10 @@ async def test_an_operator_sees_what_is_wrong_and_how_to_correct_it(idle_api: Ap
     workers = next(finding for finding in found["findings"] if finding["check"] == "workers")
     assert (workers["level"], workers["message"]) == ("broken", "none online, and 1 run waits")
     assert "runlane worker" in workers["cure"]
+    async with Client(idle_api.url, await idle_api.key()) as client:
+        diagnosis = await client.admin.diagnosis()
+    assert (diagnosis.healthy, diagnosis.schema_revision) == (False, found["schema_revision"])
+    assert Finding(**workers) in diagnosis.findings
 
 
 async def test_a_tenant_does_not_see_the_platform(idle_api: Api) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from fastapi import Request
 
 from runlane.access.policy import require_platform
 from runlane.api.auth import WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.router import RawRouter
-from runlane.api.schemas.health import Diagnosis
-from runlane.api.serializers import JsonBody, ValueBody
+from runlane.api.serializers import ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.diagnosis.checks import check_retention, check_secrets, check_webhooks, check_work
-from runlane.diagnosis.finding import Finding, Level
 from runlane.domain.database_size import DatabaseSize
-from runlane.domain.wire import to_dict
+from runlane.domain.finding import Diagnosis, Finding, Level
 from runlane.store.access.servers import list_servers
 from runlane.store.sql.migrations import HEAD
 from runlane.store.sql.table_sizes import read_sizes
@@ -25,7 +21,7 @@ router = RawRouter(tags=["system"])
 
 
 @router.get("/doctor", response_model=Diagnosis, responses=answers())
-async def get_doctor(request: Request, principal: WorkersView) -> JsonBody:
+async def get_doctor(request: Request, principal: WorkersView) -> ValueBody:
     """Check what executes runs and what operators have set up, as `runlane doctor` does.
 
     It checks clock, workers, lanes, tasks, secrets, schedules, triggers, limits, webhooks and retention.
@@ -34,22 +30,16 @@ async def get_doctor(request: Request, principal: WorkersView) -> JsonBody:
     require_platform(principal)
     parts = parts_of(request)
     database, settings = parts.database, parts.app.settings
-    findings = [
+    findings = (
         Finding("database", Level.OK, f"{database.dialect} answers"),
         _bus(parts),
         *await check_work(database),
         await check_secrets(database, settings),
         *await check_webhooks(database, settings),
         await check_retention(database, settings),
-    ]
-    return JsonBody(
-        {
-            "healthy": all(finding.level is not Level.BROKEN for finding in findings),
-            "schema_revision": HEAD,
-            "findings": [asdict(finding) for finding in findings],
-            "servers": [to_dict(server) for server in await list_servers(database)],
-        }
     )
+    healthy = all(finding.level is not Level.BROKEN for finding in findings)
+    return ValueBody(Diagnosis(healthy, HEAD, findings, tuple(await list_servers(database))))
 
 
 @router.get("/doctor/database", response_model=DatabaseSize, responses=answers())

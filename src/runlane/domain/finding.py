@@ -1,0 +1,42 @@
+"""What the checks of an installation found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from runlane.domain.server import ServerReplica
+
+
+class Level(StrEnum):
+    """The severity of a finding."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of a check, and the fix."""
+
+    check: Annotated[str, Field(examples=["workers"])]
+    level: Annotated[
+        Level, Field(description="`ok`, `note`, `warning`, or `broken`: runs cannot be accepted or executed.")
+    ]
+    message: str
+    cure: Annotated[str | None, Field(description="What to do.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The result of every check, and the serving processes."""
+
+    healthy: Annotated[bool, Field(description="Nothing is broken.")]
+    schema_revision: str
+    findings: tuple[Finding, ...]
+    servers: tuple[ServerReplica, ...]
