@@ -217,6 +217,32 @@ async def test_an_answer_without_a_question_fails(process: Process) -> None:
     assert "is not open" in run.error["message"]
 
 
+async def test_null_is_an_answer(process: Process) -> None:
+    thread = await _hosted(process, _chain(a=_node("a"), ask=ask))
+    await process.end(await thread.start(input=INPUT))
+    run = await process.end(await thread.start(command={"resume": None}))
+    assert run.status is Status.COMPLETED, run.error
+    assert run.result["items"] == ["a", "ask:None"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"interrupt_before": ["nope"], "input": INPUT},
+        {"interrupt_after": ["a", "nope"], "input": INPUT},
+        {"command": {"goto": "nope"}},
+        {"command": {"goto": [{"node": "nope", "input": INPUT}]}},
+    ],
+)
+async def test_a_name_that_is_not_a_node_fails_the_run(process: Process, wrong: dict[str, Any]) -> None:
+    thread = await _hosted(process, _three())
+    run = await process.end(await thread.start(**wrong, max_attempts=3))
+    assert (run.status, run.failures) == (Status.FAILED, 1)
+    assert run.error is not None
+    assert 'no node "nope". Its nodes: a, b, c.' in run.error["message"]
+    assert (await thread.row())["state_values"] is None
+
+
 async def test_a_breakpoint_is_passed_by_the_next_run(process: Process) -> None:
     thread = await _hosted(process, _three())
     first = await thread.start(input=INPUT, interrupt_before=["b"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.acceptance.api.recorded_shapes import (
     ADDRESS,
     AFTER_A,
@@ -284,6 +286,29 @@ _OF_THREADS = {
     "checkpoints": "metadata checkpoints*5",
     "custom": "metadata custom",
 }
+# Body, modes, and the events of a run without a thread.
+_WITHOUT_THREADS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (STARTED, {"stream_mode": "values"}, "metadata values*4"),
+    (STARTED, {"stream_mode": "tasks"}, "metadata tasks*6"),
+    (STARTED, {"stream_mode": "events"}, "metadata events*11"),
+    (STARTED, {"stream_mode": "messages"}, "metadata"),
+    (STARTED, {"stream_mode": "messages-tuple"}, "metadata"),
+    (
+        STARTED,
+        {"stream_mode": ["values", "updates"]},
+        "metadata values updates values updates values updates values",
+    ),
+    (STARTED, {}, "metadata values*4"),
+    (STARTED, {"stream_mode": []}, "metadata values*4"),
+    (STARTED, {"stream_mode": "updates", "stream_subgraphs": True}, "metadata updates*3"),
+    (_TALK, {"stream_mode": "values"}, "metadata values*2"),
+    (_TALK, {"stream_mode": "updates"}, "metadata updates"),
+    (_TALK, {"stream_mode": "messages"}, "metadata messages/metadata messages/partial*5"),
+    (_TALK, {"stream_mode": "messages-tuple"}, "metadata messages*5"),
+    (_TALK, {"stream_mode": "events"}, "metadata events*12"),
+    ({**STARTED, "assistant_id": "failing"}, {"stream_mode": "values"}, "metadata values*2 error"),
+    ({**STARTED, "assistant_id": "failing"}, {"stream_mode": "updates"}, "metadata updates error"),
+]
 STREAMS = [
     Exchange("POST /threads", {}, saves={"t": "thread_id"}),
     *(
@@ -292,28 +317,7 @@ STREAMS = [
     ),
     *(
         Exchange("POST /runs/stream", {**body, **modes}, events=events, headers=JOINED)
-        for body, modes, events in (
-            (STARTED, {"stream_mode": "values"}, "metadata values*4"),
-            (STARTED, {"stream_mode": "tasks"}, "metadata tasks*6"),
-            (STARTED, {"stream_mode": "events"}, "metadata events*11"),
-            (STARTED, {"stream_mode": "messages"}, "metadata"),
-            (STARTED, {"stream_mode": "messages-tuple"}, "metadata"),
-            (
-                STARTED,
-                {"stream_mode": ["values", "updates"]},
-                "metadata values updates values updates values updates values",
-            ),
-            (STARTED, {}, "metadata values*4"),
-            (STARTED, {"stream_mode": []}, "metadata values*4"),
-            (STARTED, {"stream_mode": "updates", "stream_subgraphs": True}, "metadata updates*3"),
-            (_TALK, {"stream_mode": "values"}, "metadata values*2"),
-            (_TALK, {"stream_mode": "updates"}, "metadata updates"),
-            (_TALK, {"stream_mode": "messages"}, "metadata messages/metadata messages/partial*5"),
-            (_TALK, {"stream_mode": "messages-tuple"}, "metadata messages*5"),
-            (_TALK, {"stream_mode": "events"}, "metadata events*12"),
-            ({**STARTED, "assistant_id": "failing"}, {"stream_mode": "values"}, "metadata values*2 error"),
-            ({**STARTED, "assistant_id": "failing"}, {"stream_mode": "updates"}, "metadata updates error"),
-        )
+        for body, modes, events in _WITHOUT_THREADS
     ),
 ]
 _UNKNOWN_RUN = f"/threads/{{t}}/runs/{NOWHERE}"

@@ -56,7 +56,7 @@ STATE = keys(
     "values next tasks metadata created_at parent_checkpoint interrupts checkpoint_id parent_checkpoint_id",
     checkpoint=ADDRESS,
 )
-EMPTY_STATE = {**STATE, "values": {}, "next": [], "tasks": [], "metadata": None, "checkpoint": None}
+EMPTY_STATE: dict[str, Shape] = {**STATE, "values": {}, "next": [], "tasks": [], "metadata": None, "checkpoint": None}
 TASK = keys("id path error checkpoint state result")
 QUESTION = {"id": ANY, "value": {"question": "ok?", "value": 2}}
 CONFIG = {"configurable": keys("run_id thread_id graph_id assistant_id"), "metadata": keys("graph_id assistant_id")}
