@@ -32,8 +32,8 @@ SCENES = {
     "streams": recorded.STREAMS,
     "errors": recorded.ERRORS,
 }
-# Frames that a server makes: one for the first chunk of a message, and one for the end.
-_UNNUMBERED = {"messages/metadata", "end"}
+# Frames that a server makes: for the first chunk of a message, and for the end of a run.
+_UNNUMBERED = {"messages/metadata", "error", "end"}
 _NAME = re.compile(r"\{(\w+)\}")
 
 
