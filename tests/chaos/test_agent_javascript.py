@@ -33,7 +33,11 @@ def packages() -> None:
 @pytest.mark.parametrize(
     ("kind", "with_redis", "wanted"),
     # Events travel in another way on each; the other calls are the same code.
-    [("postgres", True, "all"), ("postgres", False, "streams"), ("sqlite", False, scaled("streams", "all"))],
+    [
+        ("postgres", True, "all"),
+        ("postgres", False, scaled("streams", "all")),
+        ("sqlite", False, scaled("streams", "all")),
+    ],
 )
 async def test_every_call_of_the_javascript_sdk(
     make_cluster: MakeCluster, request: pytest.FixtureRequest, kind: str, with_redis: bool, wanted: str

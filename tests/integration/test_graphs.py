@@ -134,8 +134,10 @@ async def test_events_of_every_runnable(process: Process) -> None:
     run = await process.end(run_id)
     assert run.result == {"value": 4, "items": ["a", "b", "c"]}
     stream = await _stream(process, run_id)
-    kinds = [data["event"] for name, data in stream if name == "events"]
-    assert (kinds[0], kinds[-1]) == ("on_chain_start", "on_chain_end")
+    events = [(data["event"], data["name"]) for name, data in stream if name == "events"]
+    assert (events[0], events[-1]) == (("on_chain_start", "g"), ("on_chain_end", "g"))
+    # The chunks of the root are the events of the other modes.
+    assert [kind for kind, name in events if name == "g"] == ["on_chain_start", "on_chain_end"]
     assert [name for name, _ in stream if name != "events"] == ["metadata", "updates", "updates", "updates"]
 
 
@@ -213,6 +215,32 @@ async def test_an_answer_without_a_question_fails(process: Process) -> None:
     run = await process.end(await thread.start(command={"resume": {"0" * 32: "yes"}}))
     assert run.error is not None
     assert "is not open" in run.error["message"]
+
+
+async def test_null_is_an_answer(process: Process) -> None:
+    thread = await _hosted(process, _chain(a=_node("a"), ask=ask))
+    await process.end(await thread.start(input=INPUT))
+    run = await process.end(await thread.start(command={"resume": None}))
+    assert run.status is Status.COMPLETED, run.error
+    assert run.result["items"] == ["a", "ask:None"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"interrupt_before": ["nope"], "input": INPUT},
+        {"interrupt_after": ["a", "nope"], "input": INPUT},
+        {"command": {"goto": "nope"}},
+        {"command": {"goto": [{"node": "nope", "input": INPUT}]}},
+    ],
+)
+async def test_a_name_that_is_not_a_node_fails_the_run(process: Process, wrong: dict[str, Any]) -> None:
+    thread = await _hosted(process, _three())
+    run = await process.end(await thread.start(**wrong, max_attempts=3))
+    assert (run.status, run.failures) == (Status.FAILED, 1)
+    assert run.error is not None
+    assert 'no node "nope". Its nodes: a, b, c.' in run.error["message"]
+    assert (await thread.row())["state_values"] is None
 
 
 async def test_a_breakpoint_is_passed_by_the_next_run(process: Process) -> None:
@@ -345,7 +373,8 @@ async def test_a_cancelled_run_keeps_its_checkpoints(process: Process) -> None:
     run = await process.end(run_id)
     assert run.status is Status.CANCELLED
     row = await thread.row()
-    assert (row["status"], row["open_runs"], row["state_values"]) == ("idle", 0, {"value": 2, "items": ["a"]})
+    # The graph has a node left, as the thread of the official server shows it.
+    assert (row["status"], row["open_runs"], row["state_values"]) == ("interrupted", 0, {"value": 2, "items": ["a"]})
 
 
 async def test_a_graph_that_cancels_itself_fails(process: Process) -> None:

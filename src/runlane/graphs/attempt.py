@@ -135,11 +135,16 @@ class GraphAttempt:
             return AttemptEnd(_HANDED_BACK, with_result(await self._outbox.rest(), self._left()))
 
     def _left(self) -> ThreadResult | None:
-        """Return the state in which an attempt without a result left its thread, if it is known."""
+        """Return the state in which an attempt without a result left its thread, if it is known.
+
+        A thread whose graph has nodes left is interrupted, as it is after a breakpoint.
+        """
         values: Any = self._stream.values
         if values is None:
             return None
         if isinstance(values, Mapping):
             table = cast("Mapping[str, Any]", values)
             values = {key: value for key, value in table.items() if key != "__interrupt__"}
-        return ThreadResult(self._thread.key, ThreadStatus.IDLE.value, to_json(values), "{}")
+        ended = ended_state(self._graph, self._config) is not None
+        status = ThreadStatus.IDLE if ended else ThreadStatus.INTERRUPTED
+        return ThreadResult(self._thread.key, status.value, to_json(values), "{}")

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from langgraph.checkpoint.base import id as ids
+from runlane.graphs.langgraph_internals import NEWEST_ID_TIME, checkpoint_id_module
 
 _TIME_ORDERED: Final = 6
-# The time of the newest id that this process has made.
-_NEWEST: Final = "_last_v6_timestamp"
 
 
 def advance_past(checkpoint_id: str) -> None:
     """Make every later id of this process sort after this one."""
     try:
-        parsed = ids.UUID(hex=checkpoint_id)
+        parsed = checkpoint_id_module.UUID(hex=checkpoint_id)
     except ValueError:
         return
     # LangGraph's own guard against a clock that goes back.
-    if parsed.version == _TIME_ORDERED and (getattr(ids, _NEWEST) or 0) < parsed.time:
-        setattr(ids, _NEWEST, parsed.time)
+    if parsed.version == _TIME_ORDERED and (getattr(checkpoint_id_module, NEWEST_ID_TIME) or 0) < parsed.time:
+        setattr(checkpoint_id_module, NEWEST_ID_TIME, parsed.time)

@@ -7,7 +7,6 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
-from langgraph._internal._constants import NULL_TASK_ID
 from langgraph.store.base import BaseStore
 
 from runlane.domain.graph import GraphRequest, Operation, ThreadPlan, graph_target
@@ -18,6 +17,7 @@ from runlane.errors import Fail
 from runlane.graphs.attempt import GraphAttempt
 from runlane.graphs.call_journal import CallJournal, current_journal
 from runlane.graphs.exports import RUN, UPDATE, Export, Graph, GraphUse, StaticGraph
+from runlane.graphs.langgraph_internals import NULL_TASK_ID
 from runlane.graphs.loader import forget_modules
 from runlane.graphs.operations import GraphOperation, WriteBuffer
 from runlane.graphs.outbox import GraphOutbox

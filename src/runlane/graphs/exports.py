@@ -17,10 +17,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 from langgraph.store.base import BaseStore
-from langgraph_sdk.runtime import AccessContext, ServerRuntime, _ExecutionRuntime, _ReadRuntime
+from langgraph_sdk.runtime import AccessContext, ServerRuntime
 from pydantic import TypeAdapter, ValidationError
 
 from runlane.errors import Fail, GraphNotLoaded
+from runlane.graphs.langgraph_internals import ExecutionRuntime, ReadRuntime
 
 # A graph of any state, context, input and output.
 Graph = Pregel[Any, Any, Any, Any]
@@ -85,8 +86,8 @@ class GraphFactory:
         if wish == "config":
             return use.config
         if use.access != RUN:
-            return cast("Any", _ReadRuntime)(access_context=use.access, store=use.store)
-        return cast("Any", _ExecutionRuntime)(access_context=RUN, store=use.store, context=self._coerced(use.context))
+            return ReadRuntime(access_context=use.access, store=use.store)
+        return ExecutionRuntime(access_context=RUN, store=use.store, context=self._coerced(use.context))
 
     def _coerced(self, context: Any) -> Any:
         """Return the context as the type that the factory names for it."""
@@ -171,7 +172,7 @@ def _wish(name: str, hint: Any) -> _Wish | None:
 
 
 def _is_runtime(hint: Any) -> bool:
-    return (get_origin(hint) or hint) in (ServerRuntime, _ExecutionRuntime, _ReadRuntime)
+    return (get_origin(hint) or hint) in (ServerRuntime, ExecutionRuntime, ReadRuntime)
 
 
 def _context_type(hint: Any) -> Any:

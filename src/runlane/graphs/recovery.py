@@ -13,10 +13,12 @@ from typing import Any, Final, Literal, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import UnknownInterruptError
-from langgraph.types import Command, StateSnapshot
+from langgraph.graph import END, START
+from langgraph.types import Command, Send, StateSnapshot
 
 from runlane.domain.graph import GraphRequest
 from runlane.domain.text import dump_json, load_json
+from runlane.errors import Fail
 from runlane.graphs.exports import Graph
 from runlane.graphs.run_config import at_checkpoint, command_of
 from runlane.store.queue.claim import Claimed
@@ -71,7 +73,11 @@ class Breakpoints:
 
 
 async def start_point(graph: Graph, config: RunnableConfig, claimed: Claimed, request: GraphRequest) -> StartPoint:
-    """Return where this attempt starts. UnknownInterruptError if the request answers a question that is not open."""
+    """Return where this attempt starts.
+
+    UnknownInterruptError if the request answers a question that is not open, and Fail if it names an unknown node.
+    """
+    _check_nodes(graph, request)
     memo = Memo.of(claimed)
     if claimed.attempt > 1:
         head = await graph.aget_state(config)
@@ -83,7 +89,7 @@ async def start_point(graph: Graph, config: RunnableConfig, claimed: Claimed, re
         return StartPoint(request.input, config, memo)
     command = command_of(request.command)
     answers: Mapping[str, Any] | None = None
-    if command.resume is not None:
+    if "resume" in request.command:
         open_ids = [interrupt.id for interrupt in (await graph.aget_state(config)).interrupts]
         memo, answers = _answers(command.resume, open_ids, memo, first=claimed.attempt == 1)
     if memo.applied:
@@ -144,6 +150,23 @@ def _stops(nodes: Nodes, executed: Sequence[str]) -> bool:
     if nodes == "*":
         return any(not name.startswith("__") for name in executed)
     return not set(nodes).isdisjoint(executed)
+
+
+def _check_nodes(graph: Graph, request: GraphRequest) -> None:
+    """Raise Fail for a name that is not a node: LangGraph ignores it, so that a breakpoint would not stop the graph."""
+    goto = cast("Sequence[str | Send]", command_of(request.command or {}).goto)
+    targets = [target.node if isinstance(target, Send) else target for target in goto]
+    named = {
+        "interrupt_before": request.interrupt_before or (),
+        "interrupt_after": request.interrupt_after or (),
+        "goto": targets,
+    }
+    known = {*graph.nodes, END, "*"}
+    for field, names in named.items():
+        unknown = sorted(set(names) - known)
+        if unknown:
+            nodes = ", ".join(sorted(name for name in graph.nodes if name != START))
+            raise Fail(f'{field}: the graph has no node "{unknown[0]}". Its nodes: {nodes}.')
 
 
 def _nodes(given: Sequence[str] | None) -> Nodes:

@@ -39,7 +39,8 @@ def run_config(claimed: Claimed, graph_id: str, thread: ThreadPlan, request: Gra
         "runlane_version": VERSION,
     }
     config: dict[str, Any] = {key: request.config[key] for key in _GIVEN if request.config.get(key) is not None}
-    config["configurable"] = {**configurable, **names, "checkpoint_ns": ""}
+    config.setdefault("run_name", graph_id)
+    config["configurable"] = {**configurable, **names}
     config["metadata"] = metadata
     return cast("RunnableConfig", config)
 

@@ -12,14 +12,12 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final, Protocol, cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph._internal._constants import ERROR_SOURCE_NODE
-from langgraph._internal._typing import MISSING
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import CheckpointTuple, get_checkpoint_id
-from langgraph.pregel import _io
 from langgraph.types import StateSnapshot
 
 from runlane.graphs.exports import Graph
+from runlane.graphs.langgraph_internals import ERROR_SOURCE_NODE, MISSING, read_channels
 from runlane.graphs.recent_checkpoint import RecentCheckpoint
 from runlane.graphs.saver import RunlaneSaver, SnapshotFunction, namespace_of
 from runlane.store.sql.database import Database
@@ -106,7 +104,7 @@ class RunSaver(RunlaneSaver):
                 # LangGraph may rebuild it from earlier writes.
                 return MISSING
             channels[name] = spec.from_checkpoint(MISSING if encoded is None else self.serde.loads_typed(encoded))
-        return cast("Any", _io).read_channels(channels, names)
+        return read_channels(channels, names)
 
     async def alist(
         self,

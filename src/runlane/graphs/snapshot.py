@@ -11,15 +11,23 @@ from typing import Any, cast
 
 import structlog
 from langchain_core.runnables import RunnableConfig
-from langgraph._internal._config import recast_checkpoint_ns
-from langgraph._internal._constants import PULL, PUSH, TASKS
 from langgraph.channels.base import BaseChannel
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
-from langgraph.pregel import Pregel, _algo
+from langgraph.pregel import Pregel
 from langgraph.types import PregelTask
 
 from runlane.domain.text import dump_json, load_json
 from runlane.graphs.exports import Graph
+from runlane.graphs.langgraph_internals import (
+    PULL,
+    PUSH,
+    TASKS,
+    checkpoint_null_version,
+    hash_task_id,
+    is_triggered,
+    prepare_next_tasks,
+    recast_checkpoint_ns,
+)
 from runlane.graphs.plain import to_json
 
 log = structlog.get_logger(__name__)
@@ -115,8 +123,7 @@ class _Description:
                 return self._pulled(config, checkpoint, metadata, triggered)
         wanted = {TASKS, *(c for name in triggered for c in _read_by(nodes[name]))} if updated else self._specs
         step = metadata.get("step", -1) + 1
-        prepare = cast("Any", _algo).prepare_next_tasks
-        tasks: dict[str, PregelTask] = prepare(
+        tasks: dict[str, PregelTask] = prepare_next_tasks(
             checkpoint,
             [],
             nodes,
@@ -143,9 +150,8 @@ class _Description:
 
         It does not read their inputs, which is most of the work: a node with a list of channels always has one.
         """
-        algorithm = cast("Any", _algo)
         versions, seen = checkpoint["channel_versions"], checkpoint["versions_seen"]
-        none = algorithm.checkpoint_null_version(checkpoint)
+        none = checkpoint_null_version(checkpoint)
         parent: str = config.get("configurable", {}).get("checkpoint_ns") or ""
         step = str(metadata.get("step", -1) + 1)
         checkpoint_id = bytes.fromhex(checkpoint["id"].replace("-", ""))
@@ -153,11 +159,10 @@ class _Description:
         for name in sorted(triggered, key=self._order.__getitem__):
             node = self._nodes[name]
             channels = self._channels(node.triggers, checkpoint)
-            if none is not None and algorithm._triggers(channels, versions, seen.get(name), none, node):  # noqa: SLF001
+            if none is not None and is_triggered(channels, versions, seen.get(name), none, node):
                 ns = f"{parent}{_NAMESPACES}{name}" if parent else name
                 parts = (ns, step, name, PULL, *sorted(node.triggers))
-                task_id: str = algorithm._xxhash_str(checkpoint_id, *parts)  # noqa: SLF001
-                found.append(PregelTask(task_id, name, (PULL, name)))
+                found.append(PregelTask(hash_task_id(checkpoint_id, *parts), name, (PULL, name)))
         return found
 
     def _channels(self, names: Iterable[str], checkpoint: Checkpoint) -> dict[str, Any]:

@@ -77,15 +77,16 @@ class GraphStream:
                 yield self._chunk(chunk)
 
     async def _events(self, start: StartPoint) -> AsyncGenerator[_Chunk]:
-        """Yield the events of every runnable, and the chunks of the graph among them."""
+        """Yield the events of every runnable, and the chunks of the graph in place of the events that carry them."""
         events = cast("Any", self._graph).astream_events(**self._arguments(start), version="v2")
         async with aclosing(cast("AsyncGenerator[Mapping[str, Any]]", events)) as stream:
             async for event in stream:
                 if _HIDDEN in (event.get("tags") or ()):
                     continue
-                yield (), StreamMode.EVENTS.value, event
                 if event["event"] == "on_chain_stream" and not event.get("parent_ids"):
                     yield self._chunk(event["data"]["chunk"])
+                else:
+                    yield (), StreamMode.EVENTS.value, event
 
     def _chunk(self, chunk: Any) -> _Chunk:
         return chunk if self._request.stream_subgraphs else ((), *chunk)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from langgraph_sdk.errors import ConflictError
 
 from runlane.api.services import WorkerOptions
 from runlane.app import App
@@ -46,6 +47,9 @@ async def test_a_breakpoint_interrupts_in_every_mode_and_continues_without_input
     waiting = await client.threads.get(thread)
     assert (waiting["status"], waiting["values"]) == ("interrupted", {"value": 2, "items": ["a"]})
     assert (await client.threads.get_state(thread))["next"] == ["b"]
+    with pytest.raises(ConflictError, match="neither input nor command"):
+        await client.runs.create(thread, "three", command={"resume": "yes"})
+    assert len(await client.runs.list(thread)) == 1
     rest = await _events(client.runs.stream(thread, "three", input=None, stream_mode="updates"))
     assert next(data for name, data in rest if name == "updates") == {"b": {"value": 3, "items": ["b"]}}
     # The result is complete, although no stream had the mode `values`.

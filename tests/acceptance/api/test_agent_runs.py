@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from langgraph.graph import START, StateGraph
 from langgraph_sdk.errors import ConflictError, NotFoundError
 
 from runlane.api.services import WorkerOptions
 from runlane.app import App
 from tests.acceptance.api.agent_client import langgraph_client
-from tests.acceptance.api.agent_graphs import add_graphs
+from tests.acceptance.api.agent_graphs import State, add_graphs
 from tests.acceptance.api.serving import Api, serving
 from tests.harness import eventually
 
@@ -208,6 +209,36 @@ async def test_eight_posts_at_once(client: Any, strategy: Any) -> None:
     else:
         assert "success" in statuses
         assert (await client.runs.get(thread, first["run_id"]))["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("strategy", ["reject", "enqueue", "interrupt", "rollback"])
+async def test_runs_of_a_thread_are_never_executed_at_once(own_app: App, strategy: Any) -> None:
+    running, most = 0, 0
+
+    async def work(state: State) -> dict[str, Any]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            return {"items": ["worked"]}
+        finally:
+            running -= 1
+
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(State)
+    builder.add_node("work", work)
+    builder.add_edge(START, "work")
+    own_app.graph("alone", builder)
+    async with serving(own_app, worker=WorkerOptions()) as api, langgraph_client(api) as client:
+        thread = (await client.threads.create())["thread_id"]
+        posts = [client.runs.create(thread, "alone", input=INPUT, multitask_strategy=strategy) for _ in range(8)]
+        accepted = [one for one in await asyncio.gather(*posts, return_exceptions=True) if isinstance(one, dict)]
+        await eventually(lambda: _idle(client, thread), "the end of all runs")
+        ended = [run for run in await client.runs.list(thread) if run["status"] == "success"]
+        worked = (await client.threads.get_state(thread))["values"]["items"]
+    assert (running, most) == (0, 1)
+    assert len(worked) == len(ended) <= len(accepted)
 
 
 async def _idle(client: Any, thread: str) -> bool:

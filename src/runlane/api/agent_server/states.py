@@ -8,7 +8,7 @@ from fastapi import Query, Request
 
 from runlane.api.agent_server.native_state import read_native_history, read_native_state, within_bound
 from runlane.api.agent_server.operations import perform
-from runlane.api.agent_server.routing import agent_router, selected
+from runlane.api.agent_server.routing import agent_router, check_uuid, selected
 from runlane.api.agent_server.state_schemas import HistoryQuery, StateChange, StateField, StateQuery
 from runlane.api.agent_server.thread_schemas import CheckpointBody
 from runlane.api.agent_server.threads import ThreadId
@@ -115,7 +115,7 @@ async def _history(request: Request, tenant: str, thread_id: str, query: History
     thread = await find_thread(database, tenant, thread_id)
     place = query.checkpoint or CheckpointBody()
     _check_thread(place, thread_id)
-    before = query.before.checkpoint_id if isinstance(query.before, CheckpointBody) else query.before
+    before = _before(query, thread_id)
     if thread.native is not None:
         states = await read_native_history(database, thread, before=before, limit=query.limit)
         wanted = query.metadata or {}
@@ -131,6 +131,15 @@ async def _history(request: Request, tenant: str, thread_id: str, query: History
         metadata=query.metadata,
     )
     return JsonBody([selected(state, query.select) for state in found])
+
+
+def _before(query: HistoryQuery, thread_id: str) -> str | None:
+    """Return the id of the checkpoint before which states are wanted."""
+    if isinstance(query.before, CheckpointBody):
+        _check_thread(query.before, thread_id)
+        return query.before.checkpoint_id
+    # Ids are compared by their order, in which any other text has a place, too.
+    return None if query.before is None else check_uuid(query.before, "id of a checkpoint")
 
 
 def _check_thread(place: CheckpointBody, thread_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -37,9 +38,17 @@ async def get_info() -> JsonBody:
     return JsonBody(
         {
             "version": VERSION,
-            "langgraph_py_version": None,
+            "langgraph_py_version": _langgraph_version(),
             "flags": {"assistants": True, "crons": True, "langsmith": False, "strict_resume": True},
             "host": {"kind": "self-hosted", "project_id": None, "host_revision_id": None, "revision_id": None},
             "metadata": {"server": "runlane"},
         }
     )
+
+
+def _langgraph_version() -> str | None:
+    """Return the version of LangGraph that is installed beside this server, which need not have it."""
+    try:
+        return version("langgraph")
+    except PackageNotFoundError:
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from runlane.api.agent_server.assistant_schemas import Json, Limit, NodeName, Offset, SearchedText, SortOrder
 from runlane.api.schemas.fields import RequestModel
@@ -56,6 +56,15 @@ class CommandBody(RequestModel):
     resume: Any = None
     update: Json | list[Any] | None = None
     goto: str | Json | list[str | Json] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> CommandBody:
+        if not (self.update or self.goto or "resume" in self.model_fields_set):
+            raise ValueError("send resume, update or goto, or leave the command out")
+        targets: list[Any] = self.goto if isinstance(self.goto, list) else [self.goto]
+        if any(isinstance(target, dict) and not isinstance(target.get("node"), str) for target in targets):
+            raise ValueError("goto: write the name of a node, or an object with node and input")
+        return self
 
     def given(self) -> Json:
         """Return the fields that the request has. `resume` may be null."""

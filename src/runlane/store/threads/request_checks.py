@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from sqlalchemy import Text, bindparam, select
 
-from runlane.domain.graph import GraphRequest, ThreadStatus
+from runlane.domain.graph import GraphRequest
 from runlane.domain.text import load_json
 from runlane.errors import Conflict, InvalidRequest, NotFound
 from runlane.store.sql.database import Session
@@ -48,18 +48,19 @@ async def check_request(session: Session, row: Row, request: GraphRequest) -> No
 
 
 def _check_resume(row: Row, resume: Any) -> None:
-    if row["status"] != ThreadStatus.INTERRUPTED:
+    by_task: dict[str, list[dict[str, Any]]] = {} if row["interrupts"] is None else load_json(row["interrupts"])
+    known = {item["id"] for items in by_task.values() for item in items}
+    if not known:
+        # A breakpoint and a cancelled run interrupt a thread, too, and ask nothing.
         raise Conflict(
             f'The thread "{row["id"]}" is {row["status"]} and does not wait for an answer. '
-            "Send input to start the graph again."
+            "Send input to start the graph again, or neither input nor command to continue after a breakpoint."
         )
     if not isinstance(resume, Mapping):
         return
     ids = list(cast("Mapping[str, Any]", resume))
     if not ids or not all(_INTERRUPT_ID.fullmatch(name) for name in ids):
         return  # an answer that is an object
-    by_task: dict[str, list[dict[str, Any]]] = {} if row["interrupts"] is None else load_json(row["interrupts"])
-    known = {item["id"] for items in by_task.values() for item in items}
     unknown = [name for name in ids if name not in known]
     if unknown:
         raise InvalidRequest(
