@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runlane.bus.memory import MemoryBus
-from runlane.domain.memory import MemoryEntry, NewEntry
+from runlane.domain.memory import MemoryEntry, NewEntry, shard_of
 from runlane.memory.opening import OpenMemory, open_memory
 from runlane.memory.service import MemoryService
 from runlane.settings import Settings
@@ -91,6 +91,16 @@ async def direct_memory(url: str, bus: MemoryBus | None = None, **settings: Any)
 async def new_memory(service: MemoryService, title: str = "notes") -> str:
     """Create a memory and return its id."""
     return (await service.create_memory(TENANT, title)).id
+
+
+async def neighbours(service: MemoryService) -> tuple[str, str]:
+    """Create memories until two of them are in the same shard, and return those."""
+    by_shard: dict[int, str] = {}
+    while True:
+        memory_id = await new_memory(service, f"m{len(by_shard)}")
+        other = by_shard.setdefault(shard_of(memory_id), memory_id)
+        if other != memory_id:
+            return other, memory_id
 
 
 async def add(service: MemoryService, memory_id: str, *texts: str) -> list[MemoryEntry]:

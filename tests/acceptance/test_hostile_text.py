@@ -484,6 +484,8 @@ def test_memory(folder: Path, database: Mapping[str, str]) -> None:
         ("memory", "list-entries", memory), ("memory", "get-entry", memory, entry), ("memory", "get-context", memory),
         ("memory", "manifest", memory), ("memory", "search", memory, "owned"), ("memory", "await-commit", memory),
         ("memory", "await-consistency", memory), ("memory", "get-prompts"), ("memory", "status"),
+        ("memory", "get-memory", memory), ("memory", "move-memory", memory, EVIL), ("memory", "get-tools-schema"),
+        ("memory", "delete-fragment", memory, EVIL),
         ("memory", "correct-entry", memory, entry, EVIL), ("memory", "tag-entry", memory, entry, "--tag", f"a={EVIL}"),
         ("memory", "export", memory), ("memory", "reindex", memory), ("memory", "start-export", memory),
         ("memory", "read-export", EVIL), ("memory", "import", memory, EVIL), ("memory", "purge", memory),

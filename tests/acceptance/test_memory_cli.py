@@ -18,6 +18,12 @@ def test_a_person_keeps_a_memory(shell: Shell) -> None:
     assert [hit["entry"]["text"] for hit in hits] == ["Ada prefers coffee."]
     shell.run("memory", "put-context", memory_id, "Everything about Ada.")
     assert shell.run("memory", "get-context", memory_id, "--json").json["content"] == "Everything about Ada."
+    shell.run("memory", "put-context", memory_id, "Half done.", "--name", "progress")
+    shell.run("memory", "delete-fragment", memory_id, "progress")
+    assert [info["name"] for info in shell.run("memory", "manifest", memory_id, "--json").json] == ["context"]
+    vault = shell.run("memory", "create-vault", "archive", "--json").json["id"]
+    shell.run("memory", "move-memory", memory_id, vault)
+    assert shell.run("memory", "get-memory", memory_id, "--json").json["vault_id"] == vault
     assert shell.run("memory", "await-commit", memory_id, "--json").json["state"] == "committed"
     assert shell.run("memory", "status", "--json").json["mode"] in ("local", "direct")
     shell.run("memory", "delete-entry", memory_id, entry["id"])
@@ -25,3 +31,20 @@ def test_a_person_keeps_a_memory(shell: Shell) -> None:
     assert [item["text"] for item in exported["entries"]] == ["Ada prefers coffee."]
     shell.run("memory", "delete-all", "--confirm", "default")
     assert shell.run("memory", "list-memories", "--json").json == []
+
+
+def test_every_verb_of_the_memory_design_is_a_command(shell: Shell) -> None:
+    user = shell.run("memory", "create-user", "ada", "--email", "ada@example.com").out
+    assert user.strip() == "User created: ada (ada@example.com)"
+    assert shell.run("memory", "get-user", "ada", "--json").json["email"] == "ada@example.com"
+    vault = shell.run("memory", "create-vault", "work", "--json").json["id"]
+    assert shell.run("memory", "get-vault", vault, "--json").json["title"] == "work"
+    assert [item["title"] for item in shell.run("memory", "list-vaults", "--json").json] == ["work"]
+    memory_id = shell.run("memory", "create-memory", "notes", "--vault", vault, "--json").json["id"]
+    assert shell.run("memory", "await-consistency", memory_id, "--json").json["state"] == "committed"
+    assert shell.run("memory", "get-prompts").json["templates"].keys() >= {"entry_capture_prompt"}
+    tools = {tool["name"]: tool for tool in shell.run("memory", "get-tools-schema").json}
+    assert tools["add_entry"]["inputSchema"]["required"] == ["memory_id", "raw_entry"]
+    shell.run("memory", "delete-memory", memory_id)
+    shell.run("memory", "delete-vault", vault)
+    assert shell.run("memory", "list-vaults", "--json").json == []

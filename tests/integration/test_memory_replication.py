@@ -21,7 +21,7 @@ from runlane.store.memory.local_log import waiting_ops
 from runlane.store.memory.salvage import set_aside
 from tests.chaos.proxy import Proxy
 from tests.harness import eventually
-from tests.memory import TENANT, add, check_log, direct_memory, memory_node, new_memory, texts_of
+from tests.memory import TENANT, add, check_log, direct_memory, memory_node, neighbours, new_memory, texts_of
 
 
 @pytest.fixture
@@ -80,14 +80,16 @@ async def test_an_acknowledged_change_is_seen_by_a_local_read_before_it_is_repli
         assert (await node.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
 
 
-async def test_a_rejected_operation_parks_its_memory_and_no_other(copied_postgres: str, tmp_path: Path) -> None:
+async def test_a_rejected_operation_parks_its_memory_and_no_other_of_its_shard(
+    copied_postgres: str, tmp_path: Path
+) -> None:
     """Weaknesses 4, 15 and 22: a poison row stalled every memory of its shard, or left a hole."""
     check = "alter table memory_entries add constraint no_poison check (text not like '%poison%')"
     await execute(copied_postgres, check)
     async with memory_node(copied_postgres, tmp_path / "memory.db") as node:
         service = node.service
         assert node.node is not None
-        bad, good = await new_memory(service, "bad"), await new_memory(service, "good")
+        bad, good = await neighbours(service)
         await add(service, bad, "before", "poison", "after")
         await add(service, good, "one", "two")
         assert (await service.await_commit(TENANT, good, 30)).state is CommitState.COMMITTED

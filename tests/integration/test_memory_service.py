@@ -17,27 +17,13 @@ from runlane.memory import writer as writer_module
 from runlane.memory.opening import OpenMemory
 from runlane.memory.service import MemoryService
 from runlane.store.memory.local_file import LocalFile
-from tests.memory import TENANT, add, direct_memory, local_memory, memory_node, new_memory, texts_of
+from tests.memory import TENANT, add, direct_memory, local_memory, memory_node, neighbours, new_memory, texts_of
 
 
 @pytest.fixture
 async def opened(tmp_path: Path) -> AsyncGenerator[OpenMemory]:
     async with local_memory(tmp_path) as memory:
         yield memory
-
-
-def neighbours(service_ids: list[str]) -> tuple[str, str]:
-    """Return two memories of the same shard."""
-    by_shard: dict[int, str] = {}
-    for memory_id in service_ids:
-        other = by_shard.setdefault(shard_of(memory_id), memory_id)
-        if other != memory_id:
-            return other, memory_id
-    raise AssertionError("no two memories share a shard")
-
-
-async def many(service: MemoryService, count: int) -> list[str]:
-    return [await new_memory(service, f"m{number}") for number in range(count)]
 
 
 def test_shards_are_chosen_by_fnv_1a() -> None:
@@ -113,12 +99,20 @@ async def test_a_refused_change_leaves_the_others_of_its_batch(opened: OpenMemor
 async def test_a_busy_memory_does_not_delay_another_one_of_its_shard(tmp_path: Path) -> None:
     """Weakness 3: unrelated memories of a shard waited for each other."""
     async with local_memory(tmp_path) as opened:
-        first, second = neighbours(await many(opened.service, 60))
-        calls = [opened.service.add_entry(TENANT, first, NewEntry(f"{number}")) for number in range(100)]
-        busy = asyncio.gather(*calls)
+        first, second = await neighbours(opened.service)
+        commits: list[set[str]] = []
+        opened.places.writer.on_committed(commits.append)
+        calls = [
+            asyncio.create_task(opened.service.add_entry(TENANT, first, NewEntry(f"{number}"))) for number in range(100)
+        ]
+        # The calls run once, in their order, up to their place in the queue.
+        await asyncio.sleep(0)
+        assert len(opened.places.shards) == 100
         await opened.service.add_entry(TENANT, second, NewEntry("quick"))
-        await busy
-        assert await texts_of(opened.service, second) == ["quick"]
+        # It is written by the commit that takes what waits, and not after a hundred others.
+        assert len(commits) <= 2
+        assert second in commits[-1]
+        await asyncio.gather(*calls)
 
 
 async def test_stop_writes_what_was_accepted_and_refuses_the_rest(tmp_path: Path) -> None:

@@ -225,6 +225,29 @@ def list_memories(
     )
 
 
+@app.command(name="get-memory")
+def get_memory(
+    memory_id: MemoryId, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
+) -> None:
+    """Show a memory."""
+    found = call(url, api_key, tenant, lambda memory: memory.get_memory(memory_id))
+    print_result(to_dict(found), f"{found.id} - {found.title}: {found.description or '-'}", json=json)
+
+
+@app.command(name="move-memory")
+def move_memory(
+    memory_id: MemoryId,
+    vault: VaultId,
+    tenant: Tenant = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Move a memory to another vault."""
+    moved = call(url, api_key, tenant, lambda memory: memory.move_memory(memory_id, vault))
+    print_result(to_dict(moved), f"Memory moved: {moved.id} to {moved.vault_id}", json=json)
+
+
 @app.command(name="delete-memory")
 def delete_memory(
     memory_id: MemoryId, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False

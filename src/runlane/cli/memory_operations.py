@@ -137,6 +137,20 @@ def manifest(
     )
 
 
+@app.command(name="delete-fragment")
+def delete_fragment(
+    memory_id: MemoryId,
+    name: Annotated[str, typer.Argument(help="The fragment, other than `context`.", metavar="NAME")],
+    tenant: Tenant = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Delete a fragment of a memory."""
+    call(url, api_key, tenant, lambda memory: memory.delete_fragment(memory_id, name))
+    print_result({"deleted": name}, f"Fragment deleted: {name}", json=json)
+
+
 @app.command(name="await-consistency", hidden=True)
 @app.command(name="await-commit")
 def await_commit(
@@ -163,6 +177,19 @@ def get_prompts(
 ) -> None:
     """Show the prompts that an agent uses to maintain a memory, as JSON."""
     print_json(default_prompts(memory_type))
+
+
+@app.command(name="get-tools-schema")
+def get_tools_schema() -> None:
+    """Show the memory tools of the MCP server with their input schemas, as JSON."""
+    from runlane.api.mcp.memory_tools import MEMORY_TOOLS
+
+    print_json(
+        [
+            {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+            for tool in MEMORY_TOOLS
+        ]
+    )
 
 
 @app.command(name="status")

@@ -17,7 +17,6 @@ from runlane.domain.ids import new_id
 from runlane.errors import ConfigurationError, MemoryFileBroken, Unavailable
 from runlane.llm.embeddings import EmbeddingModels
 from runlane.llm.providers import Values
-from runlane.memory.checkpoints import Checkpointer
 from runlane.memory.handover import MemoryHandover
 from runlane.memory.indexing import MemoryIndex
 from runlane.memory.keeper import MemoryKeeper
@@ -27,6 +26,7 @@ from runlane.memory.replicator import Replicator
 from runlane.memory.requesting import MemoryRequests
 from runlane.memory.service import MemoryService
 from runlane.memory.shards import Shards
+from runlane.memory.upkeep import FileUpkeep
 from runlane.memory.writer import MemoryWriter
 from runlane.private_files import make_folder
 from runlane.rate_limits.limiter import ClusterLimiter
@@ -48,7 +48,7 @@ class OpenMemory:
     service: MemoryService
     places: MemoryPlaces
     files: tuple[LocalFile, ...] = ()
-    checkpointer: Checkpointer | None = None
+    upkeep: FileUpkeep | None = None
     keeper: MemoryKeeper | None = None
     node: MemoryNode | None = None
     replicator: Replicator | None = None
@@ -62,8 +62,8 @@ class OpenMemory:
         if self.handover is not None:
             await self.handover.stop()
         await self.places.writer.stop()
-        if self.checkpointer is not None:
-            await self.checkpointer.stop()
+        if self.upkeep is not None:
+            await self.upkeep.stop()
         if self.keeper is not None:
             await self.keeper.stop()
         if self.node is not None and self.replicator is not None:
@@ -143,19 +143,19 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
     files = await _open_files(settings, path, copies=False)
     file, reader, third = files
     shards = Shards(settings.memory_submit_seconds)
-    checkpointer = Checkpointer(third)
+    upkeep = FileUpkeep(file, third)
     writer = MemoryWriter(
         file,
         shards,
         WriteRules(replicated=False, log_all=False),
-        committed=[lambda _memories: checkpointer.wake()],
+        committed=[lambda _memories: upkeep.wake()],
     )
     places = MemoryPlaces("local", file, reader, shards, writer, path=str(path))
     keeper = MemoryKeeper(settings, file)
     writer.start()
-    checkpointer.start()
+    upkeep.start()
     keeper.start()
-    return OpenMemory(MemoryService(places), places, files, checkpointer, keeper)
+    return OpenMemory(MemoryService(places), places, files, upkeep, keeper)
 
 
 async def _open_replicated(settings: Settings, path: Path, database: Database, bus: Bus) -> OpenMemory:
@@ -173,25 +173,25 @@ async def _open_replicated(settings: Settings, path: Path, database: Database, b
     shards = Shards(settings.memory_submit_seconds)
     node = MemoryNode(file, reader, database, shards, settings.memory_node_url, settings.memory_lease_seconds)
     node.set_aside = earlier_reports(path)
-    replicator, checkpointer = Replicator(node, shards.__len__), Checkpointer(third)
+    replicator, upkeep = Replicator(node, shards.__len__), FileUpkeep(file, third)
     node.on_work = replicator.wake
 
     def committed(_memories: set[str]) -> None:
         replicator.wake()
-        checkpointer.wake()
+        upkeep.wake()
 
     writer = MemoryWriter(file, shards, WriteRules(replicated=True), node.admit, [committed])
     requests, handover = MemoryRequests(database, bus, node.id), MemoryHandover(node, bus)
     places = MemoryPlaces("replicated", database, reader, shards, writer, node, requests=requests)
     keeper = MemoryKeeper(settings, file, node)
     writer.start()
-    checkpointer.start()
+    upkeep.start()
     if not settings.paused:
         replicator.start()
         node.lease.start()
         keeper.start()
         handover.start()
-    return OpenMemory(MemoryService(places), places, files, checkpointer, keeper, node, replicator, handover, lock)
+    return OpenMemory(MemoryService(places), places, files, upkeep, keeper, node, replicator, handover, lock)
 
 
 async def _open_files(settings: Settings, path: Path, *, copies: bool) -> tuple[LocalFile, LocalFile, LocalFile]:
