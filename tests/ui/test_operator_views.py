@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+import time
 from collections.abc import Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from runlane.domain.series import BUCKETS
 from runlane.testing import FakeMcp
 from tests import forking
 from tests.server_process import serving
@@ -112,6 +115,53 @@ def test_the_size_of_each_table_is_shown(page: Page, site: Site) -> None:
     expect(table).to_contain_text("kB")
     page.get_by_text("smaller tables").click()
     expect(page.get_by_role("table", name="Smaller tables")).to_be_visible()
+
+
+def test_the_slowest_statements_of_the_servers_are_listed(page: Page, site: Site) -> None:
+    page.goto(f"{site.ui}/system")
+    expect(page.get_by_role("heading", name="Slowest statements")).to_be_visible()
+    # Another server of the same database has a slow list.
+    slow = {"name": "search_runs_by_tag", "seconds": 72.0, "at": "2026-11-18T00:00:00Z", "count": 1234}
+    with _database(site) as connection:
+        connection.execute(
+            "insert into servers select 'srv_slow', 'far', 1, version, started_at, heartbeat_at + 600000000, ? "
+            "from servers limit 1",
+            (json.dumps({"slow_statements": [slow]}),),
+        )
+    page.reload()
+    row = page.get_by_role("table", name="Slowest statements").get_by_role("row").nth(1)
+    expect(row).to_contain_text("search_runs_by_tag")
+    expect(row).to_contain_text("1m 12s")
+    expect(row).to_contain_text("1,234")
+    checks = page.get_by_role("list", name="Checks")
+    expect(checks).to_contain_text("search_runs_by_tag took 72.00 s, the slowest in the last hour")
+
+
+def test_the_lanes_show_how_many_runs_start_in_a_minute(page: Page, site: Site) -> None:
+    site.wait_for(site.run_task("resize", input={"picture": "first.png"}), "completed")
+    # A minute as maintenance has counted it, with the mark that it is counted.
+    figures = {"seconds": 60, "tenant": "", "bucket": int(time.time()) // 60 * 60 - 120, "cost_usd": 0, "tokens": 0}
+    figures |= dict.fromkeys(("accepted", "completed", "failed", "cancelled", "retried"), 0)
+    figures |= dict.fromkeys(("waits", "durations"), json.dumps([0] * BUCKETS))
+    with _database(site) as connection:
+        for row in ({"lane": "media", "target": "resize", "started": 4321}, {"lane": "", "target": "", "started": 0}):
+            values = {**figures, **row}
+            names = ", ".join(values)
+            marks = ", ".join(f":{name}" for name in values)
+            connection.execute(f"insert or replace into run_series ({names}) values ({marks})", values)
+    page.goto(f"{site.ui}/lanes")
+    expect(page.get_by_role("columnheader", name="Started / min")).to_be_visible()
+    starts = page.locator('[data-row-id="media"]').get_by_role("img", name=re.compile("^Runs of media that started in"))
+    expect(starts).to_have_attribute("aria-label", re.compile("4321"))
+    page.goto(f"{site.ui}/lanes/media")
+    expect(page.locator("dl > div").filter(has_text=re.compile("^started"))).to_have_text("started4,321")
+
+
+@contextmanager
+def _database(site: Site) -> Generator[sqlite3.Connection]:
+    """Write to the file of the site, beside its server."""
+    with closing(sqlite3.connect(site.folder / "runlane.db", timeout=30)) as connection, connection:
+        yield connection
 
 
 def test_the_queued_runs_of_a_lane_are_counted_and_cancelled(page: Page, site: Site) -> None:
