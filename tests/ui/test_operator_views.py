@@ -108,6 +108,20 @@ def test_the_most_expensive_runs_are_listed_with_their_cost(page: Page, site: Si
     expect(page).to_have_url(re.compile(family["parent"]))
 
 
+def test_the_cost_of_today_is_shown_by_the_hour(page: Page, site: Site) -> None:
+    hour = int(time.time()) // 3600 * 3600
+    with _database(site) as connection:
+        _count(connection, 60, hour, lane="default", target="orchestration:outer", cost_usd=12.5)
+        _count(connection, 60, hour)
+    page.goto(f"{site.ui}/usage?days=1")
+    expect(page.get_by_role("heading", name="Cost per hour")).to_be_visible()
+    chart = page.get_by_role("figure")
+    shown = time.strftime("%H:00", time.gmtime(hour))
+    expect(chart.get_by_title(re.compile(f"^{shown}: \\$12.5"))).to_be_visible()
+    page.get_by_label("Measure").select_option("calls")
+    expect(page.get_by_role("heading", name="Calls per day")).to_be_visible()
+
+
 def test_the_size_of_each_table_is_shown(page: Page, site: Site) -> None:
     page.goto(f"{site.ui}/system")
     table = page.get_by_role("table", name="Largest tables")
@@ -139,22 +153,26 @@ def test_the_slowest_statements_of_the_servers_are_listed(page: Page, site: Site
 
 def test_the_lanes_show_how_many_runs_start_in_a_minute(page: Page, site: Site) -> None:
     site.wait_for(site.run_task("resize", input={"picture": "first.png"}), "completed")
-    # A minute as maintenance has counted it, with the mark that it is counted.
-    figures = {"seconds": 60, "tenant": "", "bucket": int(time.time()) // 60 * 60 - 120, "cost_usd": 0, "tokens": 0}
-    figures |= dict.fromkeys(("accepted", "completed", "failed", "cancelled", "retried"), 0)
-    figures |= dict.fromkeys(("waits", "durations"), json.dumps([0] * BUCKETS))
+    minute = int(time.time()) // 60 * 60 - 120
     with _database(site) as connection:
-        for row in ({"lane": "media", "target": "resize", "started": 4321}, {"lane": "", "target": "", "started": 0}):
-            values = {**figures, **row}
-            names = ", ".join(values)
-            marks = ", ".join(f":{name}" for name in values)
-            connection.execute(f"insert or replace into run_series ({names}) values ({marks})", values)
+        _count(connection, 60, minute, lane="media", target="resize", started=4321)
+        _count(connection, 60, minute)
     page.goto(f"{site.ui}/lanes")
     expect(page.get_by_role("columnheader", name="Started / min")).to_be_visible()
     starts = page.locator('[data-row-id="media"]').get_by_role("img", name=re.compile("^Runs of media that started in"))
     expect(starts).to_have_attribute("aria-label", re.compile("4321"))
     page.goto(f"{site.ui}/lanes/media")
     expect(page.locator("dl > div").filter(has_text=re.compile("^started"))).to_have_text("started4,321")
+
+
+def _count(connection: sqlite3.Connection, seconds: int, bucket: int, **given: Any) -> None:
+    """Store figures as maintenance does; those without a lane mark the bucket as counted."""
+    names = ("accepted", "started", "completed", "failed", "cancelled", "retried", "cost_usd", "tokens")
+    row = dict.fromkeys(("tenant", "lane", "target"), "") | dict.fromkeys(names, 0)
+    row |= dict.fromkeys(("waits", "durations"), json.dumps([0] * BUCKETS))
+    row |= {"seconds": seconds, "bucket": bucket, **given}
+    columns, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
+    connection.execute(f"insert or replace into run_series ({columns}) values ({marks})", row)
 
 
 @contextmanager
