@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import orjson
 
 from runlane.domain.events import Event, EventType, StoredEvent
+from runlane.domain.ids import run_id_time_us
 from runlane.domain.run import Run, RunSummary, Status
 from runlane.domain.timestamps import format_timestamp
 from runlane.domain.views import Attempt, InboxPage, LogLine, Logs, RunPage, RunStatus, StartResult, Step, StepPage
@@ -80,7 +81,8 @@ async def _state(database: Database, run: Run) -> dict[str, Any] | None:
 async def list_runs(database: Database, wanted: RunFilter, cursor: str | None = None, limit: int = 50) -> RunPage:
     """Return a page of runs, newest first. An exhausted search window ends a page early, with a cursor."""
     found = await search_runs(database, wanted, below=cursor, limit=limit)
-    return RunPage(tuple(await with_usage(database, found.runs)), found.cursor, found.truncated)
+    examined_from = run_id_time_us(found.cursor) if found.truncated and found.cursor is not None else None
+    return RunPage(tuple(await with_usage(database, found.runs)), found.cursor, found.truncated, examined_from)
 
 
 async def with_usage(database: Database, runs: Sequence[Run]) -> list[Run]:

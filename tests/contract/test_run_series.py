@@ -71,6 +71,46 @@ async def test_hours_are_added_up_and_continue_with_minutes(store: Store) -> Non
     assert len(await store.sql("select 1 from run_series where seconds = 3600 and lane = '' and tenant = ''")) >= 23
 
 
+async def started(store: Store, seconds_ago: int, status: str, *attempts: str) -> None:
+    """Store a run that has started this long ago, with these ended attempts of a second each."""
+    run_id = await store.add()
+    at = await read_clock(store.database) - seconds_ago * _SECOND
+    latest = at + len(attempts) * 100 * _SECOND if status == "running" else at
+    await store.sql(
+        f"update runs set status = '{status}', claimed_at = {latest}, accepted_at = {at - 5 * HOUR * _SECOND}, "
+        f"attempt = {len(attempts) + (status == 'running')} where id = '{run_id}'"
+    )
+    for number, outcome in enumerate(attempts, 1):
+        begun = at + (number - 1) * 100 * _SECOND
+        await store.sql(
+            "insert into run_attempts (run_id, attempt, started_at, ended_at, outcome) "
+            f"values ('{run_id}', {number}, {begun}, {begun + _SECOND}, '{outcome}')"
+        )
+
+
+async def test_a_run_is_counted_in_the_minute_of_its_first_start(store: Store) -> None:
+    # A process was away for ten hours, so that it has minutes to skip.
+    await count(store)
+    await store.sql("update run_series set bucket = bucket - 36000")
+    await started(store, 5 * HOUR, "running")
+    await started(store, 4 * HOUR, "running", "lost")
+    await started(store, 3 * HOUR, "paused", "paused")
+    await started(store, 2 * HOUR, "queued", "retry_later", "retry_later")
+    # It ends in a later minute.
+    await ended(store, 1 * HOUR)
+    await store.sql(f"update runs set claimed_at = claimed_at - {300 * _SECOND} where status = 'completed'")
+    await store.add()
+    await count(store)
+    now = await read_clock(store.database)
+    whole = await read_run_series(store.database, SeriesQuery(now - 10 * HOUR * _SECOND, now, MINUTE, by=SeriesBy.LANE))
+    starts = {(now - point.at_us) // _SECOND // MINUTE: point.started for point in whole.groups[0].points}
+    assert [(ago // 60, count) for ago, count in sorted(starts.items()) if count] == [
+        (1, 1), (2, 1), (3, 1), (4, 1), (5, 1)
+    ]  # fmt: skip
+    by_hour = await read_run_series(store.database, SeriesQuery(None, None, HOUR))
+    assert sum(point.started for point in by_hour.groups[0].points) == 5
+
+
 async def test_minutes_without_a_change_are_not_counted_one_by_one(store: Store) -> None:
     counter = SeriesCounter(store.settings, store.database)
     assert not await counter.run_once()

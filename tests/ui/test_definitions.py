@@ -70,6 +70,15 @@ def test_a_version_leads_to_its_runs(page: Page, site: Site) -> None:
         assert site.get_run(run["run_id"])["definition"] == version
 
 
+def test_the_list_counts_what_uses_each_definition(page: Page, site: Site) -> None:
+    page.goto(f"{site.ui}/definitions")
+    used = page.get_by_role("columnheader", name="Used by")
+    expect(used).to_be_visible()
+    place = page.get_by_role("columnheader").all_inner_texts().index("Used by")
+    expect(page.locator('[data-row-id="inner"]').get_by_role("gridcell").nth(place)).to_have_text("1")
+    expect(page.locator('[data-row-id="report"]').get_by_role("gridcell").nth(place)).not_to_have_text("1")
+
+
 def test_what_uses_a_definition_is_listed(page: Page, site: Site) -> None:
     page.goto(f"{site.ui}/definitions/orchestrations/inner?tab=uses")
     expect(page.get_by_role("list", name="Used by").get_by_role("link", name="report")).to_be_visible()

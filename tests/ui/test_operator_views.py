@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+import time
 from collections.abc import Generator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from runlane.domain.series import BUCKETS
 from runlane.testing import FakeMcp
 from tests import forking
 from tests.server_process import serving
@@ -105,6 +108,20 @@ def test_the_most_expensive_runs_are_listed_with_their_cost(page: Page, site: Si
     expect(page).to_have_url(re.compile(family["parent"]))
 
 
+def test_the_cost_of_today_is_shown_by_the_hour(page: Page, site: Site) -> None:
+    hour = int(time.time()) // 3600 * 3600
+    with _database(site) as connection:
+        _count(connection, 60, hour, lane="default", target="orchestration:outer", cost_usd=12.5)
+        _count(connection, 60, hour)
+    page.goto(f"{site.ui}/usage?days=1")
+    expect(page.get_by_role("heading", name="Cost per hour")).to_be_visible()
+    chart = page.get_by_role("figure")
+    shown = time.strftime("%H:00", time.gmtime(hour))
+    expect(chart.get_by_title(re.compile(f"^{shown}: \\$12.5"))).to_be_visible()
+    page.get_by_label("Measure").select_option("calls")
+    expect(page.get_by_role("heading", name="Calls per day")).to_be_visible()
+
+
 def test_the_size_of_each_table_is_shown(page: Page, site: Site) -> None:
     page.goto(f"{site.ui}/system")
     table = page.get_by_role("table", name="Largest tables")
@@ -112,6 +129,57 @@ def test_the_size_of_each_table_is_shown(page: Page, site: Site) -> None:
     expect(table).to_contain_text("kB")
     page.get_by_text("smaller tables").click()
     expect(page.get_by_role("table", name="Smaller tables")).to_be_visible()
+
+
+def test_the_slowest_statements_of_the_servers_are_listed(page: Page, site: Site) -> None:
+    page.goto(f"{site.ui}/system")
+    expect(page.get_by_role("heading", name="Slowest statements")).to_be_visible()
+    # Another server of the same database has a slow list.
+    slow = {"name": "search_runs_by_tag", "seconds": 72.0, "at": "2026-11-18T00:00:00Z", "count": 1234}
+    with _database(site) as connection:
+        connection.execute(
+            "insert into servers select 'srv_slow', 'far', 1, version, started_at, heartbeat_at + 600000000, ? "
+            "from servers limit 1",
+            (json.dumps({"slow_statements": [slow]}),),
+        )
+    page.reload()
+    row = page.get_by_role("table", name="Slowest statements").get_by_role("row").nth(1)
+    expect(row).to_contain_text("search_runs_by_tag")
+    expect(row).to_contain_text("1m 12s")
+    expect(row).to_contain_text("1,234")
+    checks = page.get_by_role("list", name="Checks")
+    expect(checks).to_contain_text("search_runs_by_tag took 72.00 s, the slowest in the last hour")
+
+
+def test_the_lanes_show_how_many_runs_start_in_a_minute(page: Page, site: Site) -> None:
+    site.wait_for(site.run_task("resize", input={"picture": "first.png"}), "completed")
+    minute = int(time.time()) // 60 * 60 - 120
+    with _database(site) as connection:
+        _count(connection, 60, minute, lane="media", target="resize", started=4321)
+        _count(connection, 60, minute)
+    page.goto(f"{site.ui}/lanes")
+    expect(page.get_by_role("columnheader", name="Started / min")).to_be_visible()
+    starts = page.locator('[data-row-id="media"]').get_by_role("img", name=re.compile("^Runs of media that started in"))
+    expect(starts).to_have_attribute("aria-label", re.compile("4321"))
+    page.goto(f"{site.ui}/lanes/media")
+    expect(page.locator("dl > div").filter(has_text=re.compile("^started"))).to_have_text("started4,321")
+
+
+def _count(connection: sqlite3.Connection, seconds: int, bucket: int, **given: Any) -> None:
+    """Store figures as maintenance does; those without a lane mark the bucket as counted."""
+    names = ("accepted", "started", "completed", "failed", "cancelled", "retried", "cost_usd", "tokens")
+    row = dict.fromkeys(("tenant", "lane", "target"), "") | dict.fromkeys(names, 0)
+    row |= dict.fromkeys(("waits", "durations"), json.dumps([0] * BUCKETS))
+    row |= {"seconds": seconds, "bucket": bucket, **given}
+    columns, marks = ", ".join(row), ", ".join(f":{name}" for name in row)
+    connection.execute(f"insert or replace into run_series ({columns}) values ({marks})", row)
+
+
+@contextmanager
+def _database(site: Site) -> Generator[sqlite3.Connection]:
+    """Write to the file of the site, beside its server."""
+    with closing(sqlite3.connect(site.folder / "runlane.db", timeout=30)) as connection, connection:
+        yield connection
 
 
 def test_the_queued_runs_of_a_lane_are_counted_and_cancelled(page: Page, site: Site) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -33,6 +35,23 @@ def test_an_empty_list_names_the_filter_that_can_be_cleared(page: Page, site: Si
     page.goto(f"{site.ui}/runs?lane=nowhere")
     page.get_by_role("button", name="Clear lane nowhere").click()
     expect(page.locator(f'[data-row-id="{runs["failed"]}"]')).to_be_visible()
+
+
+def test_a_list_without_a_match_says_how_far_it_has_searched(page: Page, site: Site) -> None:
+    # More runs than the server examines for the pages that are read at once.
+    with closing(sqlite3.connect(site.folder / "runlane.db", timeout=60)) as connection, connection:
+        connection.execute(
+            "with recursive n(i) as (select 1 union all select i + 1 from n where i < 45000) insert into runs "
+            "(id, target, lane, status, rank, priority, max_attempts, max_losses, accepted_at, ended_at) "
+            "select printf('run_%032x', i), 'old', 'media', 'completed', 0, 0, 1, 1, 1, 2 from n"
+        )
+    page.goto(f"{site.ui}/runs?window=all&text=nowhere&children=yes")
+    expect(page.get_by_text("No run has matched yet")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^Runs since .* were examined; older ones may match\.$"))).to_be_visible()
+    page.get_by_role("button", name="Search older runs").click()
+    expect(page.get_by_text("No run matches")).to_be_visible()
+    with closing(sqlite3.connect(site.folder / "runlane.db", timeout=60)) as connection, connection:
+        connection.execute("delete from runs where target = 'old'")
 
 
 def test_each_filter_reaches_the_server(page: Page, site: Site, runs: dict[str, str]) -> None:

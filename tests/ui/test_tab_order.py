@@ -27,7 +27,7 @@ NAVIGATION = [
 ]
 TOP_BAR = ["Search or paste an id", "Live", "Local", "Theme", "Keyboard shortcuts", "Account"]
 FRAME = [*NAVIGATION, *TOP_BAR]
-BAR = "#:#:#: # accepted, # completed, # failed, # cancelled"
+BAR = "#:#:#: # accepted, # started, # completed, # failed, # cancelled"
 # The path of each page, something that is visible once it is loaded, and its stops.
 PAGES = {
     "overview": (

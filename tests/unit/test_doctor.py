@@ -13,6 +13,7 @@ from runlane.diagnosis.operation_findings import (
     letters_finding,
     quota_findings,
     retention_finding,
+    statements_finding,
 )
 from runlane.diagnosis.work_findings import (
     clock_finding,
@@ -23,6 +24,7 @@ from runlane.diagnosis.work_findings import (
 )
 from runlane.domain.finding import Finding, Level
 from runlane.domain.lane import Lane, LaneHold
+from runlane.domain.server import ServerReplica
 from runlane.domain.views import WorkerInfo
 from runlane.store.access.quota_health import NearlyUsed
 from runlane.store.events.health import EventHealth
@@ -159,6 +161,7 @@ def test_clock_and_dead_letters() -> None:
     assert "12.0 s ahead of" in clock_finding(-12).message
     assert letters_finding(0, 0).level is Level.OK
     assert letters_finding(1000, 3 * 86400).message == "1000 open, the oldest for 3.0 days"
+    assert letters_finding(2, 1800).message == "2 open, the oldest for 0.5 hours"
     assert "may be deleted" in letters_finding(1, 151 * 86400).message
     assert "may be deleted" not in letters_finding(1, 149 * 86400).message
 
@@ -174,6 +177,20 @@ def test_a_late_deletion_of_expired_runs_is_reported() -> None:
     )
     # Where runs are looked for once a day, a day is not late.
     assert retention_finding(30, 31 * day, day).level is Level.OK
+
+
+def test_the_slowest_statement_of_all_servers_is_reported() -> None:
+    def server(**figures: object) -> ServerReplica:
+        return ServerReplica("srv_1", "host", 7, "1.0", 0, 0, figures)
+
+    # A server of an earlier version reports none.
+    assert statements_finding([server(), server(slow_statements=[])]).level is Level.OK
+    two = [
+        server(slow_statements=[{"name": "list_a", "seconds": 0.4, "at": "", "count": 1}]),
+        server(slow_statements=[{"name": "list_b", "seconds": 1.25, "at": "", "count": 1}]),
+    ]
+    found = statements_finding(two)
+    assert (found.level, found.message) == (Level.NOTE, "list_b took 1.25 s, the slowest in the last hour")
 
 
 def test_secrets_without_their_key_are_broken_and_older_keys_are_reported() -> None:

@@ -5,6 +5,8 @@ import { stepIds, vocabularyOf } from '../src/screens/definitions/editor/complet
 import { findStep, locate, stepAt } from '../src/screens/definitions/editor/locate'
 import { letterConsequence, letterRequest, NO_OPTIONS } from '../src/screens/deadLetters/letterBulk'
 import { firstDraft, formOf, readAnswer } from '../src/screens/inbox/answerDraft'
+import { firstTab } from '../src/screens/run/firstTab'
+import { slowStatements } from '../src/screens/system/slow'
 import { verdictOf } from '../src/screens/lanes/verdict'
 import { cliOf, emptyDraft, readSchedule } from '../src/screens/schedules/scheduleForm'
 import { NO_OPTIONS as NO_START, startRequest } from '../src/screens/start/startRequest'
@@ -104,5 +106,29 @@ describe('verdicts and turns', () => {
     const turns = turnsOf([message(2, 'user'), message(1, 'assistant'), message(1, 'user')] as never)
     expect(turns.map(({ turn }) => turn)).toEqual([1, 2])
     expect(turns[0]!.answer).not.toBeNull()
+  })
+})
+
+describe('the view with which a run opens', () => {
+  it('explains a failed task by its attempts, and an ended one by its result', () => {
+    expect(firstTab({ target: 'charge', status: 'failed' })).toBe('attempts')
+    expect(firstTab({ target: 'graph:helper', status: 'failed' })).toBe('attempts')
+    expect(firstTab({ target: 'charge', status: 'completed' })).toBe('io')
+    expect(firstTab({ target: 'charge', status: 'running' })).toBe('timeline')
+    expect(firstTab({ target: 'charge', status: 'blocked' })).toBe('io')
+  })
+  it('is the timeline where there are steps', () => {
+    for (const status of ['failed', 'completed', 'paused']) {
+      expect(firstTab({ target: 'orchestration:report', status })).toBe('timeline')
+      expect(firstTab({ target: 'agent:helper', status })).toBe('timeline')
+    }
+  })
+})
+
+describe('slow statements', () => {
+  it('of every server are listed together, and servers of earlier versions have none', () => {
+    const one = { name: 'list_a', seconds: 0.2, count: 3, at: '2026-11-18T00:00:00Z' }
+    const servers = [{ id: 'srv_1', figures: {} }, { id: 'srv_2', figures: { slow_statements: [one] } }, { id: 'srv_3', figures: { slow_statements: [{ ...one, seconds: 2 }] } }]
+    expect(slowStatements(servers).map(({ server, seconds }) => [server, seconds])).toEqual([['srv_3', 2], ['srv_2', 0.2]])
   })
 })

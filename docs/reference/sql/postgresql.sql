@@ -2429,6 +2429,26 @@ SELECT count(*) AS secrets, CAST(coalesce(sum(length(secrets.value)), $1::INTEGE
 FROM secrets
 WHERE secrets.tenant = $4::VARCHAR;
 
+-- count_started_runs
+-- Count the runs that were started within a time, by minute, tenant, lane and target.
+SELECT started.started_at / 60000000 AS minute, started.tenant, started.lane, started.target, count(*) AS runs
+FROM (SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= $1::BIGINT UNION ALL SELECT runs.tenant AS tenant, runs.lane AS
+    lane, runs.target AS target, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM runs
+WHERE runs.status = 'running' UNION ALL SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target,
+    run_attempts.started_at AS started_at
+FROM run_attempts JOIN runs ON runs.id = run_attempts.run_id
+WHERE run_attempts.attempt = 1 AND run_attempts.outcome != 'completed' AND run_attempts.started_at >= $1::BIGINT AND
+    run_attempts.started_at < $2::BIGINT AND runs.ended_at IS NULL AND runs.status != 'running') AS started
+WHERE started.started_at >= $1::BIGINT AND started.started_at < $2::BIGINT GROUP BY started.started_at / 60000000,
+    started.tenant, started.lane, started.target;
+
 -- count_tenant_open_letters
 -- Count the open dead letters of a tenant.
 SELECT count(*) AS count, min(dead_letters.died_at) AS oldest
@@ -7987,6 +8007,14 @@ FROM definitions
 WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definitions.kind = $2::VARCHAR AND
     definitions.id = $3::VARCHAR;
 
+-- pins_of_tenant
+-- Read what the runs of each definition of a tenant may use.
+SELECT definitions.kind, definitions.id, definitions.pins
+FROM definitions
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL AND definitions.pins IS NOT NULL ORDER BY
+    definitions.kind, definitions.id
+LIMIT 5000;
+
 -- place_runs
 -- Store the start tags of waiting runs.
 UPDATE runs SET rank=batch.rank, start_tag=batch.start_tag FROM unnest($1::TEXT[], $2::BIGINT[], $3::BIGINT[]) AS
@@ -9005,7 +9033,7 @@ WHERE tenant_quotas.tenant = any ($1::TEXT[]) AND tenant_quotas.name IN ('runs_p
 -- Read the figures of a tenant, or of all, within a time.
 SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
     run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
-    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations, run_series.started
 FROM run_series
 WHERE run_series.seconds = $1::INTEGER AND run_series.tenant = $2::VARCHAR AND run_series.bucket >= $3::BIGINT AND
     run_series.bucket < $4::BIGINT AND (CAST($5::VARCHAR AS TEXT) IS NULL OR run_series.lane = $5::VARCHAR) AND
@@ -9016,7 +9044,7 @@ LIMIT 100000;
 -- Read the figures of every tenant within a time.
 SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
     run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
-    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations, run_series.started
 FROM run_series
 WHERE run_series.seconds = $1::INTEGER AND run_series.tenant != $2::VARCHAR AND run_series.bucket >= $3::BIGINT AND
     run_series.bucket < $4::BIGINT AND (CAST($5::VARCHAR AS TEXT) IS NULL OR run_series.lane = $5::VARCHAR) AND
@@ -11334,31 +11362,31 @@ INSERT INTO run_results (run_id) VALUES ($1::VARCHAR);
 -- store_run_series
 -- Store the figures of a minute or an hour.
 INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
-    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
-    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
-    batch.waits, batch.durations
+    cost_usd, tokens, waits, durations, started) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane,
+    batch.target, batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd,
+    batch.tokens, batch.waits, batch.durations, batch.started
 FROM unnest($1::INTEGER[], $2::TEXT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::INTEGER[], $7::INTEGER[],
-    $8::INTEGER[], $9::INTEGER[], $10::INTEGER[], $11::FLOAT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[]) AS
-    batch(seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried, cost_usd, tokens,
-    waits, durations)
+    $8::INTEGER[], $9::INTEGER[], $10::INTEGER[], $11::FLOAT[], $12::BIGINT[], $13::TEXT[], $14::TEXT[], $15::INTEGER[])
+    AS batch(seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried, cost_usd, tokens,
+    waits, durations, started)
 WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
     completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
     excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
-    excluded.durations;
+    excluded.durations, started = excluded.started;
 
 -- store_run_series (one member)
 INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
-    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
-    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
-    batch.waits, batch.durations
+    cost_usd, tokens, waits, durations, started) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane,
+    batch.target, batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd,
+    batch.tokens, batch.waits, batch.durations, batch.started
 FROM (SELECT $1::INTEGER AS seconds, $2::VARCHAR AS tenant, $3::BIGINT AS bucket, $4::VARCHAR AS lane, $5::VARCHAR AS
     target, $6::INTEGER AS accepted, $7::INTEGER AS completed, $8::INTEGER AS failed, $9::INTEGER AS cancelled,
     $10::INTEGER AS retried, $11::FLOAT AS cost_usd, $12::BIGINT AS tokens, $13::VARCHAR AS waits, $14::VARCHAR AS
-    durations) AS batch
+    durations, $15::INTEGER AS started) AS batch
 WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
     completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
     excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
-    excluded.durations;
+    excluded.durations, started = excluded.started;
 
 -- store_sent_event
 -- Store an event that was sent before the run waits for it.

@@ -1613,6 +1613,26 @@ SELECT count(*) AS secrets, CAST(coalesce(sum(length(secrets.value)), ?) AS BIGI
 FROM secrets
 WHERE secrets.tenant = ?;
 
+-- count_started_runs
+-- Count the runs that were started within a time, by minute, tenant, lane and target.
+SELECT started.started_at / 60000000 AS minute, started.tenant, started.lane, started.target, count(*) AS runs
+FROM (SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM runs
+WHERE runs.ended_at IS NOT NULL AND runs.ended_at >= ? UNION ALL SELECT runs.tenant AS tenant, runs.lane AS lane,
+    runs.target AS target, coalesce((SELECT run_attempts.started_at
+FROM run_attempts
+WHERE run_attempts.run_id = runs.id AND run_attempts.attempt = 1), runs.claimed_at) AS started_at
+FROM runs
+WHERE runs.status = 'running' UNION ALL SELECT runs.tenant AS tenant, runs.lane AS lane, runs.target AS target,
+    run_attempts.started_at AS started_at
+FROM run_attempts JOIN runs ON runs.id = run_attempts.run_id
+WHERE run_attempts.attempt = 1 AND run_attempts.outcome != 'completed' AND run_attempts.started_at >= ? AND
+    run_attempts.started_at < ? AND runs.ended_at IS NULL AND runs.status != 'running') AS started
+WHERE started.started_at >= ? AND started.started_at < ? GROUP BY started.started_at / 60000000, started.tenant,
+    started.lane, started.target;
+
 -- count_tenant_open_letters
 -- Count the open dead letters of a tenant.
 SELECT count(*) AS count, min(dead_letters.died_at) AS oldest
@@ -6579,6 +6599,14 @@ SELECT definitions.pins
 FROM definitions
 WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.kind = ? AND definitions.id = ?;
 
+-- pins_of_tenant
+-- Read what the runs of each definition of a tenant may use.
+SELECT definitions.kind, definitions.id, definitions.pins
+FROM definitions
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL AND definitions.pins IS NOT NULL ORDER BY
+    definitions.kind, definitions.id
+LIMIT 5000 OFFSET ?;
+
 -- place_runs
 -- Store the start tags of waiting runs.
 UPDATE runs SET rank=batch.rank, start_tag=batch.start_tag FROM (SELECT json_extract(value, '$[0]') AS id,
@@ -7390,7 +7418,7 @@ WHERE tenant_quotas.tenant in (select value from json_each(?)) AND tenant_quotas
 -- Read the figures of a tenant, or of all, within a time.
 SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
     run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
-    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations, run_series.started
 FROM run_series
 WHERE run_series.seconds = ? AND run_series.tenant = ? AND run_series.bucket >= ? AND run_series.bucket < ? AND (CAST(?
     AS TEXT) IS NULL OR run_series.lane = ?) AND (CAST(? AS TEXT) IS NULL OR run_series.target = ?) ORDER BY
@@ -7401,7 +7429,7 @@ LIMIT 100000 OFFSET ?;
 -- Read the figures of every tenant within a time.
 SELECT run_series.seconds, run_series.tenant, run_series.bucket, run_series.lane, run_series.target,
     run_series.accepted, run_series.completed, run_series.failed, run_series.cancelled, run_series.retried,
-    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations
+    run_series.cost_usd, run_series.tokens, run_series.waits, run_series.durations, run_series.started
 FROM run_series
 WHERE run_series.seconds = ? AND run_series.tenant != ? AND run_series.bucket >= ? AND run_series.bucket < ? AND (CAST(?
     AS TEXT) IS NULL OR run_series.lane = ?) AND (CAST(? AS TEXT) IS NULL OR run_series.target = ?)
@@ -9272,20 +9300,20 @@ INSERT INTO run_results (run_id) VALUES (?);
 -- store_run_series
 -- Store the figures of a minute or an hour.
 INSERT INTO run_series (seconds, tenant, bucket, lane, target, accepted, completed, failed, cancelled, retried,
-    cost_usd, tokens, waits, durations) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane, batch.target,
-    batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd, batch.tokens,
-    batch.waits, batch.durations
+    cost_usd, tokens, waits, durations, started) SELECT batch.seconds, batch.tenant, batch.bucket, batch.lane,
+    batch.target, batch.accepted, batch.completed, batch.failed, batch.cancelled, batch.retried, batch.cost_usd,
+    batch.tokens, batch.waits, batch.durations, batch.started
 FROM (SELECT json_extract(value, '$[0]') AS seconds, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]')
     AS bucket, json_extract(value, '$[3]') AS lane, json_extract(value, '$[4]') AS target, json_extract(value, '$[5]')
     AS accepted, json_extract(value, '$[6]') AS completed, json_extract(value, '$[7]') AS failed, json_extract(value,
     '$[8]') AS cancelled, json_extract(value, '$[9]') AS retried, json_extract(value, '$[10]') AS cost_usd,
     json_extract(value, '$[11]') AS tokens, json_extract(value, '$[12]') AS waits, json_extract(value, '$[13]') AS
-    durations
+    durations, json_extract(value, '$[14]') AS started
 FROM json_each(?) AS batch_members) AS batch
 WHERE batch.seconds > 0 ON CONFLICT (seconds, tenant, bucket, lane, target) DO UPDATE SET accepted = excluded.accepted,
     completed = excluded.completed, failed = excluded.failed, cancelled = excluded.cancelled, retried =
     excluded.retried, cost_usd = excluded.cost_usd, tokens = excluded.tokens, waits = excluded.waits, durations =
-    excluded.durations;
+    excluded.durations, started = excluded.started;
 
 -- store_sent_event
 -- Store an event that was sent before the run waits for it.

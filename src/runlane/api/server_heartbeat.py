@@ -13,8 +13,11 @@ from typing import Any, Final
 
 from runlane.api.services import Services
 from runlane.domain.ids import new_id
+from runlane.domain.timestamps import format_timestamp
 from runlane.errors import RunlaneError
 from runlane.maintenance.service import PeriodicService
+from runlane.observability import metrics
+from runlane.observability.slow_statements import SlowStatement
 from runlane.store.access.servers import remove_server, renew_server
 from runlane.version import VERSION
 
@@ -68,4 +71,10 @@ class ServerHeartbeat(PeriodicService):
             "bus": parts.connection.bus.kind,
             "connected": parts.connection.bus.reaches_others,
             "worker": parts.worker is not None,
+            "slow_statements": [_slow(one) for one in metrics.SLOW_STATEMENTS.slowest()],
         }
+
+
+def _slow(statement: SlowStatement) -> dict[str, Any]:
+    at = format_timestamp(int(statement.at * 1_000_000))
+    return {"name": statement.name, "seconds": round(statement.seconds, 3), "at": at, "count": statement.count}

@@ -16,6 +16,7 @@ from runlane.diagnosis.operation_findings import (
     quota_findings,
     retention_finding,
     schedule_findings,
+    statements_finding,
     webhook_findings,
 )
 from runlane.diagnosis.work_findings import (
@@ -30,6 +31,7 @@ from runlane.errors import InvalidSettings
 from runlane.settings import Settings
 from runlane.store.access.quota_health import read_nearly_used
 from runlane.store.access.secrets import count_by_key
+from runlane.store.access.servers import list_servers
 from runlane.store.events.health import read_event_health
 from runlane.store.failures.bulk_jobs import count_overdue_jobs
 from runlane.store.failures.letters import count_open_letters
@@ -46,7 +48,7 @@ from runlane.store.webhooks.secrets import count_webhook_secrets
 
 
 async def check_work(database: Database) -> list[Finding]:
-    """Check clock, workers, lanes, tasks, dead letters, schedules, triggers, limits and quotas."""
+    """Check clock, workers, lanes, tasks, dead letters, schedules, triggers, limits, quotas and slow statements."""
     before = time.time()
     now_us = await read_clock(database)
     skew_seconds = now_us / 1_000_000 - (before + time.time()) / 2
@@ -65,6 +67,7 @@ async def check_work(database: Database) -> list[Finding]:
         *flow_findings(await read_flow_health(database)),
         *quota_findings(await read_nearly_used(database)),
         *graph_findings(await list_hosted_graphs(database)),
+        statements_finding(await list_servers(database)),
     ]
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from runlane.domain.dead_letter import OPEN_KEPT_DAYS
 from runlane.domain.finding import Finding, Level
 from runlane.domain.text import counted
 from runlane.domain.webhook import CIRCUIT_FAILURES
+from runlane.observability.slow_statements import SLOW_SECONDS
 
 if TYPE_CHECKING:
     from runlane.domain.lane import Lane
+    from runlane.domain.server import ServerReplica
     from runlane.store.access.quota_health import NearlyUsed
     from runlane.store.events.health import EventHealth
     from runlane.store.queue.flow_overview import FlowHealth
@@ -178,15 +180,28 @@ def retention_finding(keep_days: float, oldest_seconds: float | None, interval_s
     return Finding("retention", Level.OK, f"{kept}; the deletion is not late")
 
 
+def statements_finding(servers: Iterable[ServerReplica]) -> Finding:
+    """Report the slowest database statement that the serving processes have seen in the last hour."""
+    slow = [one for server in servers for one in server.figures.get("slow_statements", ())]
+    if not slow:
+        return Finding("statements", Level.OK, f"none took {SLOW_SECONDS:g} s in the last hour")
+    worst = max(slow, key=lambda one: one["seconds"])
+    message = f"{worst['name']} took {worst['seconds']:.2f} s, the slowest in the last hour"
+    return Finding(
+        "statements", Level.NOTE, message, "Narrow the list that is slow: a status, a target, a shorter time."
+    )
+
+
 def letters_finding(count: int, oldest_seconds: float) -> Finding:
     """Report runs that failed for good and that no operator has handled."""
     if not count:
         return Finding("dead letters", Level.OK, "none is open")
     age = oldest_seconds / _DAY_SECONDS
     expiring = f"; from {OPEN_KEPT_DAYS} days on they may be deleted" if age > _OLD_LETTER_DAYS else ""
+    shown = f"{age:.1f} days" if age >= 1 else f"{oldest_seconds / 3600:.1f} hours"
     return Finding(
         "dead letters",
         Level.WARNING,
-        f"{count} open, the oldest for {age:.1f} days{expiring}",
+        f"{count} open, the oldest for {shown}{expiring}",
         "See: runlane dead-letters groups; then retry, discard or acknowledge them",
     )

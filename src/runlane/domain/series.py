@@ -1,4 +1,4 @@
-"""Figures of runs over time: how many were accepted and ended, what they cost, and how long they waited and took.
+"""Figures of runs over time: how many were accepted, started and ended, their cost, and how long they waited and took.
 
 Times are counted in fixed buckets, so that counts of several minutes, lanes and tenants can be added. A percentile is
 the upper bound of the bucket that contains it.
@@ -32,6 +32,7 @@ class SeriesCounts:
     tokens: int = 0
     waits: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     durations: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    started: int = 0
 
     def add(self, other: SeriesCounts) -> None:
         """Add the counts of another one."""
@@ -44,12 +45,13 @@ class SeriesCounts:
         self.tokens += other.tokens
         self.waits = [one + two for one, two in zip(self.waits, other.waits, strict=True)]
         self.durations = [one + two for one, two in zip(self.durations, other.durations, strict=True)]
+        self.started += other.started
 
 
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class SeriesPoint:
-    """The runs of one bucket of time: those accepted in it, and those ended in it."""
+    """The runs of one bucket of time: those accepted, those started and those ended in it."""
 
     at_us: Annotated[Timestamp, Field(alias="at", description="The start of the bucket.")]
     accepted: int
@@ -65,6 +67,7 @@ class SeriesPoint:
     wait_p95_seconds: float | None
     duration_p50_seconds: Annotated[float | None, Field(description="From start to end; an upper bound.")]
     duration_p95_seconds: float | None
+    started: Annotated[int, Field(description="Runs whose first attempt started in the bucket.")] = 0
 
 
 @with_config(WIRE)
@@ -106,6 +109,7 @@ def point_of(at_us: int, counts: SeriesCounts) -> SeriesPoint:
         percentile(counts.waits, 0.95),
         percentile(counts.durations, 0.5),
         percentile(counts.durations, 0.95),
+        counts.started,
     )
 
 

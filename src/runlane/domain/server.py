@@ -23,5 +23,10 @@ class ServerReplica:
     started_at_us: Annotated[Timestamp, Field(alias="started_at")]
     heartbeat_at_us: Annotated[Timestamp, Field(alias="last_heartbeat")]
     figures: Annotated[
-        Mapping[str, Any], Field(description="`followers`, `pages`, `memory_mb`, `bus`, `connected`, `worker`.")
+        Mapping[str, Any],
+        Field(
+            description="`followers`, `pages`, `memory_mb`, `bus`, `connected`, `worker`, and `slow_statements`: the "
+            "slowest database statements of the last hour that took at least 0.1 s, each with `name`, `seconds`, `at` "
+            "and `count`."
+        ),
     ]

@@ -44,6 +44,10 @@ class RunPage:
     truncated: Annotated[
         bool, Field(description="The page ends early because enough runs were examined; older ones may match.")
     ]
+    examined_from_us: Annotated[
+        Timestamp | None,
+        Field(alias="examined_from", description="Of a truncated page: runs accepted before this were not examined."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Counts the runs of each minute once it is over, and those of each hour from its minutes.
 
 Any process may do it; a lock lets one of them. A minute is counted a moment after its end, because a transaction that
-ends a run stores its time before it commits.
+starts or ends a run stores its time before it commits.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from runlane.store.queue.run_series import (
     rows_between,
     store_bucket,
 )
+from runlane.store.queue.run_starts import count_starts
 from runlane.store.sql.database import Database, Session, clock_in
 
 EVERY_SECONDS: Final = 15.0
@@ -54,14 +55,21 @@ class SeriesCounter:
         last = await last_counted(session, MINUTE)
         oldest = (now - _BACK_SECONDS) // MINUTE * MINUTE
         bucket = max(oldest, oldest if last is None else last + MINUTE)
+        if bucket >= over:
+            return False
+        starts = await count_starts(session, bucket * _SECOND_US, over * _SECOND_US)
         if bucket < over - MINUTE:
             # Minutes without a change are not counted one by one. The last one is the mark for the next pass.
             changed = await next_change_us(session, bucket * _SECOND_US)
-            bucket = max(bucket, over - MINUTE if changed is None else min(over - MINUTE, _minute_of(changed)))
+            changes = [one.bucket for one in starts] + ([] if changed is None else [_minute_of(changed)])
+            bucket = max(bucket, min([over - MINUTE, *changes]))
         for _ in range(_AT_ONCE):
             if bucket >= over:
                 break
             found = await count_between(session, bucket * _SECOND_US, (bucket + MINUTE) * _SECOND_US)
+            for one in starts:
+                if one.bucket == bucket:
+                    found.setdefault((one.lane, one.target, one.tenant), SeriesCounts()).started += one.runs
             await store_bucket(session, MINUTE, bucket, found)
             bucket += MINUTE
         await self._count_hours(session, bucket)

@@ -17,6 +17,7 @@ from runlane.observability.instruments import (
     LabeledCounter,
     LabeledHistogram,
 )
+from runlane.observability.slow_statements import SLOW_SECONDS, SlowStatements
 from runlane.version import VERSION
 
 SECONDS: Final = (
@@ -103,6 +104,7 @@ DATABASE_IN_USE = Gauge("runlane_db_pool_in_use", "Database connections of this 
 QUERY_SECONDS = LabeledHistogram(
     "runlane_db_query_seconds", "How long database statements took.", "statement", _QUERY_SECONDS, most=500
 )
+SLOW_STATEMENTS: Final = SlowStatements()
 
 INSTRUMENTS: Final[tuple[Instrument, ...]] = (
     BUILD,
@@ -142,3 +144,10 @@ INSTRUMENTS: Final[tuple[Instrument, ...]] = (
 def render() -> str:
     """Return all metrics in the text format of Prometheus."""
     return "\n".join(line for instrument in INSTRUMENTS for line in instrument.lines()) + "\n"
+
+
+def observe_statement(name: str, seconds: float) -> None:
+    """Count a database statement, and keep it if it was slow."""
+    QUERY_SECONDS.observe(seconds, name)
+    if seconds >= SLOW_SECONDS:
+        SLOW_STATEMENTS.add(name, seconds)

@@ -5,6 +5,7 @@ The pins of a definition name everything that its runs may use.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from sqlalchemy import and_, bindparam, select
@@ -19,6 +20,8 @@ from runlane.store.sql.schema import definition_versions, definitions
 from runlane.store.sql.statement import Row, Statement
 
 MAX_USERS: Final = 500
+# Definitions whose pins are read to count the users of all others.
+MAX_COUNTED: Final = 5000
 
 _VERSION_KEY: Final = ("tenant", "kind", "id", "version")
 _d = definitions.c
@@ -46,6 +49,14 @@ _PINS = Statement(
         _d.id == bindparam("id"),
     ),
     purpose="Read what the runs of a definition may use.",
+)
+_ALL_PINS = Statement(
+    "pins_of_tenant",
+    select(_d.kind, _d.id, _d.pins)
+    .where(_d.tenant == bindparam("tenant"), _d.removed_at.is_(None), _d.pins.is_not(None))
+    .order_by(_d.kind, _d.id)
+    .limit(lit(MAX_COUNTED)),
+    purpose="Read what the runs of each definition of a tenant may use.",
 )
 _REFERRERS = Statement(
     "definitions_with_secret",
@@ -78,3 +89,12 @@ async def find_pins(database: Database, tenant: str, kind: str, name: str) -> li
     """Return `kind:id` of everything that the runs of a definition may use; empty for a kind without runs."""
     rows = await database.query(_PINS, tenant=tenant, kind=kind, id=name)
     return [] if not rows or rows[0]["pins"] is None else list(load_json(rows[0]["pins"]))
+
+
+async def count_users(database: Database, tenant: str, kind: str) -> dict[str, int]:
+    """Return how many other definitions reach each definition of a kind; those that none reaches are left out."""
+    counts: Counter[str] = Counter()
+    for row in await database.query(_ALL_PINS, tenant=tenant):
+        counts.update(key for key in load_json(row["pins"]) if key != f"{row['kind']}:{row['id']}")
+    prefix = f"{kind}:"
+    return {key.removeprefix(prefix): count for key, count in counts.items() if key.startswith(prefix)}

@@ -79,6 +79,8 @@ async def test_a_definition_names_what_uses_it(idle_api: Api) -> None:
     assert {"kind": "orchestration", "id": "hello"} in outer["uses"]
     assert {"kind": "orchestration", "id": "outer"} not in outer["uses"]
     problem_of(await api.get("/definitions/orchestrations/none/used-by"), 404, "unknown_definition")
+    assert (await api.get("/definitions/orchestrations/used-by")).json() == {"counts": {"hello": 1}}
+    assert (await api.get("/definitions/orchestrations/used-by?tenant=acme")).json() == {"counts": {}}
 
 
 async def test_forms_are_made_of_schemas(idle_api: Api) -> None:

@@ -7,7 +7,7 @@ import { cx, TONE_FILL, TONE_SOFT } from './classes'
 export function Meter({ value, max, label, tone = 'busy', text }: { value: number; max: number | null; label: string; tone?: Tone; text?: string }) {
   const share = max === null || max <= 0 ? 0 : Math.min(1, value / max)
   return (
-    <span className="flex items-center gap-2">
+    <span className="inline-flex max-w-full items-center gap-2 align-middle">
       {max !== null && (
         <span role="meter" aria-label={label} aria-valuenow={Math.min(value, max)} aria-valuemin={0} aria-valuemax={Math.max(max, 1)} className="h-1.5 w-16 shrink-0 overflow-hidden rounded-full bg-idle-soft">
           <span className={cx('block h-full', TONE_FILL[tone])} style={{ width: `${share * 100}%` }} />

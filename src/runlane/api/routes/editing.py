@@ -22,6 +22,7 @@ from runlane.api.schemas.editing import (
     PutDefinition,
     StoredDefinition,
     UsedByList,
+    UserCounts,
 )
 from runlane.api.schemas.fields import Name
 from runlane.api.serializers import JsonBody, ValueBody
@@ -38,7 +39,7 @@ from runlane.domain.mcp_check import McpCheck
 from runlane.domain.text import dump_json
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound
-from runlane.store.definition_users import find_pins, find_users
+from runlane.store.definition_users import count_users, find_pins, find_users
 from runlane.store.definitions import find_definition
 
 router = RawRouter(tags=["definitions"])
@@ -142,6 +143,14 @@ async def get_users(
     uses = [dict(zip(("kind", "id"), key.split(":", 1), strict=True)) for key in pinned]
     used_by = [{"kind": row["kind"], "id": row["id"], "name": row["name"]} for row in found]
     return JsonBody({"used_by": used_by, "uses": uses})
+
+
+@router.get("/definitions/{kind}/used-by", response_model=UserCounts, responses=answers(404))
+async def get_user_counts(request: Request, principal: RunsRead, kind: KindPath, tenant: Tenant = None) -> JsonBody:
+    """Count the definitions whose runs may use each definition of a kind; of a tenant's first 5,000 definitions."""
+    _, singular = _folder(kind)
+    counts = await count_users(parts_of(request).database, tenant_to_use(principal, tenant), singular)
+    return JsonBody({"counts": counts})
 
 
 @router.get("/orchestrations/{name}/input", response_model=InputForm, responses=answers(404))

@@ -24,7 +24,7 @@ router = RawRouter(tags=["system"])
 async def get_doctor(request: Request, principal: WorkersView) -> ValueBody:
     """Check what executes runs and what operators have set up, as `runlane doctor` does.
 
-    It checks clock, workers, lanes, tasks, secrets, schedules, triggers, limits, webhooks and retention.
+    It checks clock, workers, lanes, tasks, secrets, schedules, triggers, limits, webhooks, retention and statements.
     It concerns the runs of every tenant, so it needs a key of the platform's own tenant.
     """
     require_platform(principal)

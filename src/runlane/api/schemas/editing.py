@@ -75,6 +75,12 @@ class Uses(ResponseModel):
     id: str
 
 
+class UserCounts(ResponseModel):
+    """How many definitions use each definition of a kind, directly or through others."""
+
+    counts: dict[str, int] = Field(description="By id. A definition that no other one uses is left out.")
+
+
 class UsedByList(ResponseModel):
     """The definitions that a definition is connected to, directly or through others."""
 

@@ -126,6 +126,7 @@ _COLUMNS = {
     "tokens": BigInteger(),
     "waits": Text(),
     "durations": Text(),
+    "started": Integer(),
 }
 _KEY = ["seconds", "tenant", "bucket", "lane", "target"]
 
@@ -261,6 +262,7 @@ def _member(seconds: int, bucket: int, group: Group, counts: SeriesCounts) -> tu
     return (
         seconds, tenant, bucket, lane, target, counts.accepted, counts.completed, counts.failed, counts.cancelled,
         counts.retried, counts.cost_usd, counts.tokens, dump_json(counts.waits), dump_json(counts.durations),
+        counts.started,
     )  # fmt: skip
 
 
@@ -324,6 +326,6 @@ async def read_series_rows(
 def _row(row: Row) -> SeriesRow:
     counts = SeriesCounts(
         row["accepted"], row["completed"], row["failed"], row["cancelled"], row["retried"], row["cost_usd"],
-        row["tokens"], load_json(row["waits"]), load_json(row["durations"]),
+        row["tokens"], load_json(row["waits"]), load_json(row["durations"]), row["started"],
     )  # fmt: skip
     return SeriesRow(row["bucket"], row["tenant"], row["lane"], row["target"], counts)

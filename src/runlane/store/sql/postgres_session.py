@@ -74,7 +74,7 @@ class PostgresSession:
             await self._open()
         began = perf_counter()
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
-        metrics.QUERY_SECONDS.observe(perf_counter() - began, name)
+        metrics.observe_statement(name, perf_counter() - began)
         if rows and not self._marked and "mark" in rows[0]:
             self._marked = rows
         return rows

@@ -61,7 +61,7 @@ class SqliteSession:
                 self._connection.execute(sql, arguments)
         else:
             rows = self._connection.execute(*statement.bound("sqlite", params, members)).fetchall()
-        metrics.QUERY_SECONDS.observe(time.perf_counter() - began, statement.name)
+        metrics.observe_statement(statement.name, time.perf_counter() - began)
         return cast("list[Row]", rows)
 
     async def write(

@@ -19,7 +19,7 @@ import { Tabs } from '@/parts/Tabs'
 import { Time } from '@/parts/Time'
 import { isKind, type Kind, KINDS, targetOfDefinition } from './kinds'
 import { type TargetFigures, useTargetFigures } from './targetFigures'
-import { type Summary, useDefinitionList } from './useDefinitions'
+import { type Summary, useDefinitionList, useUserCounts } from './useDefinitions'
 
 const BASE: Column<Summary>[] = [
   { id: 'id', title: 'Id', width: 140, grow: true, fixed: true, render: (row) => <span className="font-medium">{visible(row.id)}</span> },
@@ -31,8 +31,12 @@ const BASE: Column<Summary>[] = [
 ]
 
 /** With the runs of the last 24 hours, for kinds that runs execute. */
-function columnsOf(kind: Kind, runs: ReadonlyMap<string, TargetFigures> | null): Column<Summary>[] {
-  if (targetOfDefinition(kind, '') === null) return BASE
+function columnsOf(kind: Kind, runs: ReadonlyMap<string, TargetFigures> | null, users: Record<string, number> | undefined): Column<Summary>[] {
+  const used: Column<Summary> = {
+    id: 'used', title: 'Used by', width: 72, align: 'right', wideOnly: true,
+    render: (row) => (users?.[row.id] === undefined ? <span className="text-faint">–</span> : <span className="tabular text-soft">{formatShort(users[row.id]!)}</span>),
+  }
+  if (targetOfDefinition(kind, '') === null) return [...BASE.slice(0, 3), used, ...BASE.slice(3)]
   const figures: Column<Summary> = {
     id: 'runs', title: 'Runs in 24 h', width: 120, align: 'right', wideOnly: true,
     render: (row) => {
@@ -41,12 +45,13 @@ function columnsOf(kind: Kind, runs: ReadonlyMap<string, TargetFigures> | null):
       return <span className="tabular text-soft">{formatShort(found.accepted)}{found.failed > 0 && <span className="text-bad"> · {formatPercent(found.failed / Math.max(1, found.ended))} failed</span>}</span>
     },
   }
-  return [...BASE.slice(0, 3), figures, ...BASE.slice(3)]
+  return [...BASE.slice(0, 3), used, figures, ...BASE.slice(3)]
 }
 
 function DefinitionTable({ kind, text }: { kind: Kind; text: string }) {
   const { query, rows, more } = useDefinitionList(kind)
   const runs = useTargetFigures()
+  const users = useUserCounts(kind)
   const shown = rows.filter((row) => `${row.id} ${row.name} ${row.description}`.toLowerCase().includes(text.toLowerCase()))
   const { title, about, icon } = KINDS[kind]
   return (
@@ -59,7 +64,7 @@ function DefinitionTable({ kind, text }: { kind: Kind; text: string }) {
         ) : shown.length === 0 ? (
           <Empty title="No definition matches">Clear the search to see all {rows.length}.</Empty>
         ) : (
-          <Table<Summary> name={`definitions.${kind}`} label={title} columns={columnsOf(kind, runs)} rows={shown} id={(row) => row.id} link={(row) => `/definitions/${kind}/${encodeURIComponent(row.id)}`} footer={<span>{shown.length} of {rows.length}{more ? '; more exist' : ''}</span>} />
+          <Table<Summary> name={`definitions.${kind}`} label={title} columns={columnsOf(kind, runs, users)} rows={shown} id={(row) => row.id} link={(row) => `/definitions/${kind}/${encodeURIComponent(row.id)}`} footer={<span>{shown.length} of {rows.length}{more ? '; more exist' : ''}</span>} />
         )
       }
     </Loaded>

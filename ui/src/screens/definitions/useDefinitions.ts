@@ -38,6 +38,11 @@ export function useUsedBy(kind: Kind, id: string) {
   return useApi('/api/v2/definitions/{kind}/{name}/used-by', { path: { kind, name: id }, query: useTenantParam() }, { topics: TOPICS })
 }
 
+/** How many definitions use each definition of a kind. */
+export function useUserCounts(kind: Kind) {
+  return useApi('/api/v2/definitions/{kind}/used-by', { path: { kind }, query: useTenantParam() }, { topics: TOPICS }).data?.counts
+}
+
 /** The kind as addresses name it. */
 export function kindOf(singular: string): Kind | undefined {
   return (Object.keys(KINDS) as Kind[]).find((kind) => KINDS[kind].one === singular)

@@ -19,7 +19,7 @@ import { Sparkline } from '@/parts/Sparkline'
 import type { Column } from '@/parts/table/columns'
 import { Table } from '@/parts/table/Table'
 import { Duration, Time } from '@/parts/Time'
-import { type LaneFigures, useLaneFigures } from './laneFigures'
+import { type LaneFigures, type Rate, useLaneFigures } from './laneFigures'
 import { type ServingWorker, verdictOf, workersOf } from './verdict'
 
 export function LaneState({ lane }: { lane: Lane }) {
@@ -29,9 +29,15 @@ export function LaneState({ lane }: { lane: Lane }) {
 }
 
 /** A rate per minute, with the last hour beside it. */
-function Rate({ values, rate, label }: { values: number[] | undefined; rate: number | undefined; label: string }) {
-  if (values === undefined || rate === undefined) return <span className="text-faint">–</span>
-  return <span className="flex items-center gap-2"><Sparkline tone="busy" width={60} height={16} values={values} label={label} /><span className="tabular text-soft" title="Per minute, in the last five to ten minutes">{rate < 10 ? Math.round(rate * 10) / 10 : formatShort(Math.round(rate))}</span></span>
+function RateView({ rate, label }: { rate: Rate | undefined; label: string }) {
+  if (rate === undefined) return <span className="text-faint">–</span>
+  const { counts, perMinute } = rate
+  return <span className="flex items-center gap-2"><Sparkline tone="busy" width={60} height={16} values={counts} label={label} /><span className="tabular text-soft" title="Per minute, in the last five to ten minutes">{perMinute < 10 ? Math.round(perMinute * 10) / 10 : formatShort(Math.round(perMinute))}</span></span>
+}
+
+/** Runs per minute that were accepted, started or ended. */
+function rateColumn(id: 'accepted' | 'started' | 'ended', title: string, what: string, figures: ReadonlyMap<string, LaneFigures> | null): Column<Lane> {
+  return { id, title, width: 112, render: (lane) => <RateView rate={figures?.get(lane.name)?.[id]} label={`Runs of ${lane.name} that ${what} in each five minutes`} /> }
 }
 
 function columns(workers: ServingWorker[] | undefined, figures: ReadonlyMap<string, LaneFigures> | null): Column<Lane>[] {
@@ -45,16 +51,11 @@ function columns(workers: ServingWorker[] | undefined, figures: ReadonlyMap<stri
       const { text, tone } = verdictOf(lane, workers)
       return <span className={TONE_TEXT[tone]}>{text}</span>
     } },
-    { id: 'accepted', title: 'Accepted / min', width: 112, wideOnly: true, render: (lane) => {
-      const found = figures?.get(lane.name)
-      return <Rate values={found?.accepted} rate={found?.acceptedRate} label={`Runs of ${lane.name} that were accepted in each five minutes`} />
-    } },
-    { id: 'ended', title: 'Ended / min', width: 112, wideOnly: true, render: (lane) => {
-      const found = figures?.get(lane.name)
-      return <Rate values={found?.ended} rate={found?.endedRate} label={`Runs of ${lane.name} that ended in each five minutes`} />
-    } },
+    { ...rateColumn('started', 'Started / min', 'started', figures), wideOnly: true },
+    { ...rateColumn('ended', 'Ended / min', 'ended', figures), wideOnly: true },
     { id: 'wait', title: 'p95 wait', width: 76, align: 'right', wideOnly: true, render: (lane) => <Duration seconds={figures?.get(lane.name)?.wait} /> },
     { id: 'workers', title: 'Workers', width: 70, align: 'right', wideOnly: true, render: (lane) => <span className="tabular text-soft">{workers === undefined ? '–' : workersOf(lane.name, workers).length}</span> },
+    { ...rateColumn('accepted', 'Accepted / min', 'were accepted', figures), optional: true },
     { id: 'kinds', title: 'Assigned kinds', width: 160, optional: true, render: (lane) => <span className="text-soft" title={lane.kinds.join(', ')}>{oneLine(lane.kinds.join(', '), 60)}</span> },
     { id: 'poll', title: 'Poll', width: 76, align: 'right', optional: true, render: (lane) => <span className="tabular text-soft">{lane.poll_interval_ms} ms</span> },
     { id: 'fair', title: 'Order', width: 100, optional: true, render: (lane) => <span className="text-soft">{lane.fair ? 'fair' : 'first come'}</span> },

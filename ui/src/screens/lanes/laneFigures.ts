@@ -1,20 +1,24 @@
-/* What the lanes did in the last hour: runs that were accepted and ended, and how long runs waited before they started. */
+/* What the lanes did in the last hour: runs that were accepted, started and ended, and how long runs waited. */
 import { useMemo } from 'react'
 import { useApi } from '@/api/query'
 import { useTenantParam } from '@/app/tenant'
 import { serverNow } from '@/format/time'
-import { everyBucket } from '@/screens/overview/buckets'
+import { everyBucket, type Point } from '@/screens/overview/buckets'
 
 const HOUR_MS = 3_600_000
 const STEP_SECONDS = 300
 
-export interface LaneFigures {
-  /** Runs that were accepted, and that ended, in each five minutes. */
-  accepted: number[]
-  ended: number[]
+export interface Rate {
+  /** Runs in each five minutes. */
+  counts: number[]
   /** Runs per minute in the last five to ten minutes. */
-  acceptedRate: number
-  endedRate: number
+  perMinute: number
+}
+
+export interface LaneFigures {
+  accepted: Rate
+  started: Rate
+  ended: Rate
   /** The highest 95th percentile of the five minutes; null if no run started. */
   wait: number | null
 }
@@ -32,11 +36,20 @@ export function useLaneFigures(): ReadonlyMap<string, LaneFigures> | null {
     return new Map(
       query.data.groups.map((group) => {
         const points = everyBucket(group.points, to - HOUR_MS, to, STEP_SECONDS)
-        const rate = (counts: number[]) => counts.slice(first).reduce((sum, count) => sum + count, 0) / minutes
-        const ended = points.map((point) => point.completed + point.failed + point.cancelled)
+        const rate = (of: (point: Point) => number): Rate => {
+          const counts = points.map(of)
+          return { counts, perMinute: counts.slice(first).reduce((sum, count) => sum + count, 0) / minutes }
+        }
         const waits = group.points.flatMap((point) => point.wait_p95_seconds ?? [])
-        const accepted = points.map((point) => point.accepted)
-        return [group.name, { accepted, ended, acceptedRate: rate(accepted), endedRate: rate(ended), wait: waits.length === 0 ? null : Math.max(...waits) }]
+        return [
+          group.name,
+          {
+            accepted: rate((point) => point.accepted),
+            started: rate((point) => point.started),
+            ended: rate((point) => point.completed + point.failed + point.cancelled),
+            wait: waits.length === 0 ? null : Math.max(...waits),
+          },
+        ]
       }),
     )
   }, [query.data, to])

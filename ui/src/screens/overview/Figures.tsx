@@ -91,7 +91,7 @@ export function Figures({ counts }: { counts: StatusCount[] }) {
   const ready = countOf(counts, 'queued')
   const later = countOf(counts, 'scheduled', 'blocked')
   return (
-    <div className="grid grid-cols-[repeat(auto-fill,minmax(132px,1fr))] gap-2">
+    <div className="grid grid-cols-[repeat(auto-fit,minmax(132px,1fr))] gap-2">
       <Figure to="/runs?status=running&window=all&children=yes" label="Running" value={running.text} tone={running.count > 0 ? 'busy' : undefined} note="now" />
       <Figure to="/runs?status=queued&window=all&children=yes" label="Ready" value={ready.text} tone={ready.count > 0 ? 'wait' : undefined} note="wait for a slot" />
       <Figure to="/runs?status=scheduled&status=blocked&window=all&children=yes" label="Later" value={later.text} note="due later or blocked" />

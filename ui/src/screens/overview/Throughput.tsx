@@ -26,7 +26,7 @@ function Bar({ point, step, most, lane, reached }: { point: Point; step: number;
   const total = point.completed + point.failed + point.cancelled
   const end = new Date(Date.parse(point.at) + step * 1_000).toISOString()
   const share = (count: number) => `${(count / most) * 100}%`
-  const text = `${formatClock(point.at, zone)}: ${formatCount(point.accepted)} accepted, ${formatCount(point.completed)} completed, ${formatCount(point.failed)} failed, ${formatCount(point.cancelled)} cancelled`
+  const text = `${formatClock(point.at, zone)}: ${formatCount(point.accepted)} accepted, ${formatCount(point.started)} started, ${formatCount(point.completed)} completed, ${formatCount(point.failed)} failed, ${formatCount(point.cancelled)} cancelled`
   return (
     <Link href={`/runs?children=yes&from=${point.at}&before=${end}${lane === undefined ? '' : `&lane=${encodeURIComponent(lane)}`}`} title={text} aria-label={text} tabIndex={reached ? 0 : -1} className="flex h-full min-w-0 flex-1 flex-col justify-end hover:bg-hover">
       <span className="bg-bad" style={{ height: share(point.failed) }} />
@@ -66,11 +66,12 @@ function axisText(iso: string, zone: Zone, seconds: number): string {
 }
 
 function Totals({ points }: { points: Point[] }) {
-  const sum = (name: 'accepted' | 'completed' | 'failed' | 'cancelled' | 'cost_usd' | 'retried') => points.reduce((total, point) => total + point[name], 0)
+  const sum = (name: 'accepted' | 'started' | 'completed' | 'failed' | 'cancelled' | 'cost_usd' | 'retried') => points.reduce((total, point) => total + point[name], 0)
   const ended = sum('completed') + sum('failed')
   const waits = points.flatMap((point) => (point.wait_p95_seconds === null ? [] : [point.wait_p95_seconds]))
   const facts: [string, string][] = [
     ['accepted', formatCount(sum('accepted'))],
+    ['started', formatCount(sum('started'))],
     ['completed', formatCount(sum('completed'))],
     ['failed', `${formatCount(sum('failed'))}${ended > 0 ? ` (${formatPercent(sum('failed') / ended)})` : ''}`],
     ['cancelled', formatCount(sum('cancelled'))],

@@ -4,7 +4,7 @@ import type { components } from '@/api/schema'
 export type Point = components['schemas']['SeriesPoint']
 
 const NOTHING = {
-  accepted: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, cost_usd: 0, tokens: 0,
+  accepted: 0, started: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, cost_usd: 0, tokens: 0,
   duration_p50_seconds: null, duration_p95_seconds: null, wait_p50_seconds: null, wait_p95_seconds: null,
 }
 

@@ -1,5 +1,6 @@
 /* A run: what it is, why it waits, and everything that happened. */
 import { SearchX } from 'lucide-react'
+import { useState } from 'react'
 import { useParams } from 'wouter'
 import { useApi } from '@/api/query'
 import { hasSteps, type Run, targetParts } from '@/api/types'
@@ -17,6 +18,7 @@ import { AttemptsTab } from './attempts/AttemptsTab'
 import { ConversationTab } from './conversation/ConversationTab'
 import { EventsTab } from './events/EventsTab'
 import { LogsTab } from './events/LogsTab'
+import { firstTab } from './firstTab'
 import { RunHeader } from './header/RunHeader'
 import { InputResultTab } from './InputResultTab'
 import { Inspector } from './inspector/Inspector'
@@ -59,7 +61,9 @@ function OpenRun({ run }: { run: Run }) {
   const store = useRunModel(run.run_id, run.status, run.last_seq)
   const tabs = tabsOf(run, store)
   const wanted = address.get('tab')
-  const selected = tabs.some((tab) => tab.id === wanted) ? wanted! : 'timeline'
+  // Chosen when the page opens: a run that ends meanwhile does not change the view under the reader.
+  const [first] = useState(() => firstTab(run))
+  const selected = tabs.some((tab) => tab.id === wanted) ? wanted! : first
   const span = address.get('step')
   const onSelect = (id: string | null) => address.set({ step: id })
   useTitle(`${targetParts(run.target).name} ${shortId(run.run_id)}`)
@@ -67,7 +71,7 @@ function OpenRun({ run }: { run: Run }) {
     <div className="flex h-full min-h-0 flex-col max-md:h-auto">
       <RunHeader run={run} store={store} />
       <div className="px-3 md:px-4">
-        <Tabs label="Views of the run" tabs={tabs} selected={selected} link={(id) => address.link({ tab: id === 'timeline' ? null : id })} />
+        <Tabs label="Views of the run" tabs={tabs} selected={selected} link={(id) => address.link({ tab: id })} />
       </div>
       <TruncatedBar store={store} />
       <IncompleteBar store={store} />

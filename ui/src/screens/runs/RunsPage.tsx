@@ -14,6 +14,7 @@ import { Empty } from '@/parts/Empty'
 import { Loaded } from '@/parts/Loading'
 import { Page, PageHeader } from '@/parts/Panel'
 import { ColumnMenu } from '@/parts/table/ColumnMenu'
+import { Time } from '@/parts/Time'
 import { useSelection } from '@/parts/table/selection'
 import { Table } from '@/parts/table/Table'
 import { simpleActions } from '../run/runActions'
@@ -55,7 +56,15 @@ function NoRuns({ filters, onChange }: { filters: RunFilters; onChange: (filters
   )
 }
 
-function More({ onVisible, busy, truncated }: { onVisible: () => void; busy: boolean; truncated: boolean }) {
+interface MoreProps {
+  onVisible: () => void
+  busy: boolean
+  truncated: boolean
+  /** Older runs were not examined. */
+  since: string | null
+}
+
+function More({ onVisible, busy, truncated, since }: MoreProps) {
   const ref = useRef<HTMLDivElement>(null)
   useEffect(() => {
     const observer = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && !busy && !truncated && onVisible())
@@ -67,7 +76,7 @@ function More({ onVisible, busy, truncated }: { onVisible: () => void; busy: boo
       <Button small onClick={onVisible} disabled={busy}>
         {busy ? 'Loading …' : truncated ? 'Search older runs' : 'Load more'}
       </Button>
-      {truncated && <span>The server has examined enough runs for one page; older ones may match.</span>}
+      {truncated && <span>{since === null ? 'Enough runs were examined for one page' : <>Runs since <Time at={since} /> were examined</>}; older ones may match.</span>}
     </div>
   )
 }
@@ -81,7 +90,7 @@ export function RunsPage() {
   const query = useMemo(() => ({ ...toQuery(filters, serverNow()), tenant }), [filters, tenant])
   const selection = useSelection()
   const held = selection.ids.size > 0
-  const { list, rows, truncated, fresh, showNew, cancel } = useRunList(query, held)
+  const { list, rows, truncated, since, fresh, showNew, cancel } = useRunList(query, held)
   const { set } = address
   const onChange = useCallback((next: RunFilters) => set(writeFilters(next), { push: true }), [set])
   const writes = may('runs:write')
@@ -106,7 +115,9 @@ export function RunsPage() {
         )}
         <Loaded query={list} rows={12} onCancel={cancel}>
           {() =>
-            rows.length === 0 ? (
+            rows.length === 0 && list.hasNextPage ? (
+              <Empty icon={Activity} title="No run has matched yet" actions={<More onVisible={more} busy={list.isFetchingNextPage} truncated since={since} />} />
+            ) : rows.length === 0 ? (
               <NoRuns filters={filters} onChange={onChange} />
             ) : (
               <Table<RunSummary>
@@ -118,7 +129,7 @@ export function RunsPage() {
                 link={(run) => `/runs/${run.run_id}`}
                 selection={writes ? selection : undefined}
                 actions={writes ? (run) => (simpleActions(run).length === 0 ? null : <ActionMenu label={`Actions of ${run.run_id}`} actions={simpleActions(run)} />) : undefined}
-                footer={list.hasNextPage ? <More onVisible={more} busy={list.isFetchingNextPage} truncated={truncated} /> : <span>{plural(rows.length, 'run')}, no more match.</span>}
+                footer={list.hasNextPage ? <More onVisible={more} busy={list.isFetchingNextPage} truncated={truncated} since={since} /> : <span>{plural(rows.length, 'run')}, no more match.</span>}
               />
             )
           }

@@ -104,6 +104,7 @@ export function useRunList(query: Query, held: boolean) {
     rows: pages.flatMap((page) => page.runs) as RunSummary[],
     /** The last page ends early because enough runs were examined. */
     truncated,
+    since: pages.at(-1)?.examined_from ?? null,
     fresh,
     showNew,
     cancel: () => void client.cancelQueries({ queryKey: key }),

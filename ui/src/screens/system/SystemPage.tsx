@@ -17,6 +17,7 @@ import { Facts, Page, PageHeader, Panel } from '@/parts/Panel'
 import { Time } from '@/parts/Time'
 import type { Tone } from '@/text/status'
 import { DatabaseSize } from './DatabaseSize'
+import { SlowStatements } from './SlowStatements'
 
 const LEVELS: Record<string, { tone: Tone; icon: LucideIcon; word: string; rank: number }> = {
   broken: { tone: 'bad', icon: CircleX, word: 'broken', rank: 0 },
@@ -87,6 +88,7 @@ function Checks() {
       <Panel title="Serving processes" flush>
         <Loaded query={query} rows={2}>{({ servers }) => servers.length === 0 ? <Empty title="No process has reported itself yet" /> : <Servers servers={servers} />}</Loaded>
       </Panel>
+      {query.data !== undefined && <SlowStatements servers={query.data.servers} />}
     </>
   )
 }

@@ -20,12 +20,13 @@ import { Meter } from '@/parts/Meter'
 import { Page, PageHeader, Panel } from '@/parts/Panel'
 import { Tabs } from '@/parts/Tabs'
 import { ExpensiveRuns } from './ExpensiveRuns'
+import { HourlyChart } from './HourlyChart'
 import { ProviderLimits } from './ProviderLimits'
 
 type Row = components['schemas']['UsageRow']
 
 const DAY_MS = 86_400_000
-const WINDOWS: [string, string][] = [['7', '7 days'], ['30', '30 days'], ['90', '90 days'], ['365', '1 year']]
+const WINDOWS: [string, string][] = [['1', 'Today'], ['7', '7 days'], ['30', '30 days'], ['90', '90 days'], ['365', '1 year']]
 const MEASURES: [string, string][] = [['cost', 'Cost'], ['tokens', 'Tokens'], ['calls', 'Calls']]
 
 function dayOf(ms: number): string {
@@ -76,6 +77,8 @@ function Cost({ address }: { address: Address }) {
   const days = Number(address.get('days') ?? '30')
   const group = (address.get('by') ?? 'agent') as 'day' | 'agent' | 'model' | 'tenant'
   const name = address.get('measure') ?? 'cost'
+  // Calls are not counted by the hour.
+  const hourly = days === 1 && name !== 'calls'
   const range = { from: dayOf(serverNow() - (days - 1) * DAY_MS), to: dayOf(serverNow()), ...tenant }
   const daily = useApi('/api/v2/usage', { query: { ...range, group: 'day' } }, { topics: ['runs'], staleMs: 30_000, keep: true })
   const grouped = useApi('/api/v2/usage', { query: { ...range, group } }, { topics: ['runs'], staleMs: 30_000, keep: true })
@@ -86,8 +89,12 @@ function Cost({ address }: { address: Address }) {
         <Select aria-label="Measure" value={name} options={MEASURES} onChange={(event) => address.set({ measure: event.target.value })} />
         <Select aria-label="Group by" value={group} options={[['agent', 'By agent'], ['model', 'By model'], ['day', 'By day'], ...(platformAdmin ? [['tenant', 'By tenant'] as [string, string]] : [])]} onChange={(event) => address.set({ by: event.target.value })} />
       </div>
-      <Panel title={`${MEASURES.find(([id]) => id === name)?.[1] ?? name} per day`}>
-        <Loaded query={daily} rows={5}>{(report) => <CostChart rows={report.usage} first={report.first} last={report.last} name={name} />}</Loaded>
+      <Panel title={`${MEASURES.find(([id]) => id === name)?.[1] ?? name} per ${hourly ? 'hour' : 'day'}`}>
+        {hourly ? (
+          <HourlyChart day={range.to} tokens={name === 'tokens'} />
+        ) : (
+          <Loaded query={daily} rows={5}>{(report) => <CostChart rows={report.usage} first={report.first} last={report.last} name={name} />}</Loaded>
+        )}
       </Panel>
       <Panel flush title="Usage">
         <Loaded query={grouped}>
@@ -110,7 +117,7 @@ function Quotas() {
           <ul className="divide-y divide-line">
             {quotas.map((quota) => (
               <li key={quota.name} className="flex flex-wrap items-center gap-x-4 gap-y-1 px-3 py-2">
-                <span className="w-40 font-medium first-letter:uppercase" title={quota.name}>{quota.name.replaceAll('_', ' ')}</span>
+                <span className="w-40 font-medium first-letter:uppercase" title={quota.name}>{quota.name.replace('_usd_', '_').replaceAll('_', ' ')}</span>
                 {quota.used === null ? <span className="text-soft">{quota.limit === null ? 'no limit' : `at most ${formatCount(quota.limit)}`}</span> : <Meter label={quota.name} value={quota.used} max={quota.limit} tone={quota.limit !== null && quota.used >= quota.limit * 0.9 ? 'wait' : 'ok'} text={quota.limit === null ? `${formatCount(quota.used)}, no limit` : undefined} />}
                 <span className="min-w-60 flex-1 text-soft">{quota.description}</span>
               </li>

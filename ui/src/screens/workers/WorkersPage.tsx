@@ -70,7 +70,7 @@ export default function WorkersPage() {
   const versions = new Set((query.data?.workers ?? []).filter((worker) => !isGone(worker)).map((worker) => worker.version))
   return (
     <Page fill>
-      <PageHeader title="Workers" note="One process start each. If one dies, its runs continue elsewhere within seconds.">
+      <PageHeader title="Workers" note="Processes that execute runs. If one dies, other workers continue its runs within seconds.">
         <Check label="Include ended workers" checked={gone} onChange={(event) => address.set({ gone: event.target.checked ? '1' : null })} />
         <Select aria-label="Group by" value={group} options={[['version', 'By version'], ['host', 'By host']]} onChange={(event) => address.set({ group: event.target.value })} />
         <CopyRead path="/api/v2/workers" cli={asCli('workers', ...(gone ? ['--all'] : []))} />

@@ -9,10 +9,10 @@ rollback of the code, the schema stays.
 """
 
 # The revision that this code needs, kept here so that a worker can compare it without loading the migration tool.
-HEAD = "v0033"
+HEAD = "v0034"
 REVISIONS = (
     "v0001", "v0002", "v0003", "v0004", "v0005", "v0007", "v0008", "v0009", "v0010", "v0011", "v0012", "v0013",
-    "v0014", "v0015", "v0017", "v0019", "v0021", "v0023", "v0029", "v0031", "v0032", "v0033",
+    "v0014", "v0015", "v0017", "v0019", "v0021", "v0023", "v0029", "v0031", "v0032", "v0033", "v0034",
 )  # fmt: skip
 
 # The revisions of development versions, which the baseline replaced. Their databases cannot be upgraded.

@@ -86,5 +86,6 @@ run_series = Table(
     Column("tokens", BigInteger, nullable=False),
     Column("waits", Text, nullable=False),
     Column("durations", Text, nullable=False),
+    Column("started", Integer, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )

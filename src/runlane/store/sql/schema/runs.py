@@ -246,6 +246,16 @@ Index(
     sqlite_where=text(_LOST),
 )
 
+_FIRST = "attempt = 1 and outcome <> 'completed'"
+# The starts of runs whose first attempt was suspended, retried or lost. Those that completed at once are found by the
+# end of their run, so that the common case adds nothing to this index.
+Index(
+    "run_attempts_first",
+    run_attempts.c.started_at,
+    postgresql_where=text(_FIRST),
+    sqlite_where=text(_FIRST),
+)
+
 run_steps = Table(
     "run_steps",
     metadata,

@@ -2,6 +2,7 @@
 import { ArrowUpDown, Copy, Download, GitFork, MoreHorizontal, Radio, Rows3, Tags } from 'lucide-react'
 import { useState } from 'react'
 import { call } from '@/api/client'
+import { toApiError } from '@/api/errors'
 import { formatJson } from '@/api/json'
 import { hasSteps, type Run } from '@/api/types'
 import { usePaletteCommands } from '@/app/palette/commands'
@@ -23,14 +24,26 @@ import { retryAction, simpleActions } from '../runActions'
 
 type Open = 'priority' | 'lane' | 'tags' | 'fork' | 'event' | 'retry-latest' | null
 
+/** Every page of a list. */
+async function pagesOf<Page, Item, Cursor>(read: (cursor: Cursor | undefined) => Promise<Page>, items: (page: Page) => Item[], next: (page: Page) => Cursor | undefined): Promise<Item[]> {
+  const found: Item[] = []
+  let cursor: Cursor | undefined
+  do {
+    const page = await read(cursor)
+    found.push(...items(page))
+    cursor = next(page)
+  } while (cursor !== undefined)
+  return found
+}
+
 async function downloadAll(run: Run): Promise<void> {
   const path = { run_id: run.run_id }
-  const [steps, attempts, events] = await Promise.all([
-    call('get', '/api/v2/runs/{run_id}/steps', { path }),
+  const [{ attempts }, steps, events] = await Promise.all([
     call('get', '/api/v2/runs/{run_id}/attempts', { path }),
-    call('get', '/api/v2/runs/{run_id}/events', { path, query: { limit: 1000 } }),
+    pagesOf((cursor: string | undefined) => call('get', '/api/v2/runs/{run_id}/steps', { path, query: { limit: 1000, cursor } }), (page) => page.steps, (page) => page.next_cursor ?? undefined),
+    pagesOf((after: number | undefined) => call('get', '/api/v2/runs/{run_id}/events', { path, query: { limit: 1000, after } }), (page) => page.events, (page) => (page.events.length > 0 && page.next_after < page.last_seq ? page.next_after : undefined)),
   ])
-  download(`${run.run_id}.json`, formatJson({ run, attempts: attempts.attempts, steps: steps.steps, events: events.events, more_events: events.last_seq > events.next_after }), 'application/json')
+  download(`${run.run_id}.json`, formatJson({ run, attempts, steps, events }), 'application/json')
 }
 
 function copy(text: string): void {
@@ -61,7 +74,7 @@ export function RunButtons({ run }: { run: Run }) {
     { label: 'Copy as curl', icon: Copy, onSelect: () => copy(asCurl('get', path)) },
     { label: 'Copy as command', icon: Copy, onSelect: () => copy(asCli('runs', 'show', run.run_id)) },
     { label: 'Copy as Python', icon: Copy, onSelect: () => copy(pythonOf(run)) },
-    { label: 'Download everything', icon: Download, onSelect: () => void downloadAll(run) },
+    { label: 'Download everything', icon: Download, onSelect: () => void downloadAll(run).catch((error: unknown) => notify(toApiError(error).message, { bad: true })) },
   ]
   const items = writes ? [...changes, 'line' as const, ...reads] : reads
   usePaletteCommands(items.flatMap((item) => (item === 'line' || item.refused ? [] : [{ label: String(item.label), icon: item.icon, hint: 'this run', onSelect: item.onSelect }])))

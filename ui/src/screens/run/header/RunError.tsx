@@ -1,6 +1,7 @@
 /* An error of a run or an attempt: message first, then code, place and traceback. */
 import { formatJson } from '@/api/json'
 import { visible } from '@/format/text'
+import { cx } from '@/parts/classes'
 import { CopyIconButton } from '@/parts/Copy'
 import { JsonView } from '@/parts/json/JsonView'
 
@@ -12,10 +13,12 @@ export function RunError({ error, brief = false }: { error: Record<string, unkno
   const rest = Object.fromEntries(Object.entries(error).filter(([key, value]) => !KNOWN.has(key) && value !== null))
   return (
     <div className="min-w-0">
-      <p className="flex flex-wrap items-baseline gap-x-2">
-        {code !== undefined && <code className="font-mono text-xs text-soft">{code}</code>}
-        {typeof error.step === 'string' && <span className="text-xs text-soft">in step {error.step}</span>}
-      </p>
+      {(code !== undefined || typeof error.step === 'string') && (
+        <p className={cx('flex flex-wrap items-baseline gap-x-2', brief && 'float-right pl-3')}>
+          {code !== undefined && <code className="font-mono text-xs text-soft">{code}</code>}
+          {typeof error.step === 'string' && <span className="text-xs text-soft">in step {error.step}</span>}
+        </p>
+      )}
       <p className={brief ? 'line-clamp-3 break-words text-bad' : 'break-words whitespace-pre-wrap text-bad'}>{visible(message)}</p>
       {!brief && typeof error.traceback === 'string' && (
         <details open className="relative mt-2">

@@ -105,7 +105,6 @@ export function TimelineTab({ run, store, selected, onSelect }: TimelineTabProps
         aria-rowcount={rows.length}
         tabIndex={0}
         onKeyDown={keys}
-        onWheel={view.onWheel}
         className="relative min-h-0 flex-1 overflow-x-hidden overflow-y-auto"
       >
         {rows.length === 0 ? (

@@ -1,5 +1,5 @@
 /* The visible part of the time line: zoom with Ctrl and the wheel or by dragging over the axis. */
-import { type RefObject, useCallback, useMemo, useState, type WheelEvent } from 'react'
+import { type RefObject, useCallback, useEffect, useMemo, useState } from 'react'
 
 export interface View {
   from: number
@@ -12,7 +12,6 @@ export interface View {
   show: (from: number, to: number) => void
   fit: () => void
   zoom: (factor: number, at?: number) => void
-  onWheel: (event: WheelEvent) => void
 }
 
 const LEAST = 1e-6
@@ -24,7 +23,7 @@ export function useView(scroller: RefObject<HTMLDivElement | null>): View {
     const end = Math.min(1, Math.max(a, b))
     if (end - start > LEAST) setRange({ from: start, to: end })
   }, [])
-  return useMemo(() => {
+  const view = useMemo(() => {
     const zoom = (factor: number, at = 0.5) => {
       const middle = from + (to - from) * at
       const width = Math.min(1, (to - from) / factor)
@@ -40,18 +39,25 @@ export function useView(scroller: RefObject<HTMLDivElement | null>): View {
       show,
       fit: () => setRange({ from: 0, to: 1 }),
       zoom,
-      onWheel: (event: WheelEvent) => {
-        const bars = scroller.current?.querySelector('[data-bars]')?.getBoundingClientRect()
-        if (bars === undefined) return
-        if (event.ctrlKey || event.metaKey) {
-          event.preventDefault()
-          zoom(event.deltaY < 0 ? 1.25 : 0.8, Math.min(1, Math.max(0, (event.clientX - bars.left) / bars.width)))
-        } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-          const by = ((event.deltaX || event.deltaY) / bars.width) * (to - from)
-          const start = Math.max(0, Math.min(1 - (to - from), from + by))
-          show(start, start + (to - from))
-        }
-      },
     }
-  }, [from, to, show, scroller])
+  }, [from, to, show])
+  useEffect(() => {
+    const element = scroller.current
+    const onWheel = (event: WheelEvent) => {
+      const bars = element?.querySelector('[data-bars]')?.getBoundingClientRect()
+      if (bars === undefined) return
+      if (event.ctrlKey || event.metaKey) {
+        event.preventDefault()
+        view.zoom(event.deltaY < 0 ? 1.25 : 0.8, Math.min(1, Math.max(0, (event.clientX - bars.left) / bars.width)))
+      } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+        const width = view.to - view.from
+        const start = Math.max(0, Math.min(1 - width, view.from + ((event.deltaX || event.deltaY) / bars.width) * width))
+        view.show(start, start + width)
+      }
+    }
+    // React listens passively, and then Ctrl and the wheel would enlarge the whole page, too.
+    element?.addEventListener('wheel', onWheel, { passive: false })
+    return () => element?.removeEventListener('wheel', onWheel)
+  }, [scroller, view])
+  return view
 }
