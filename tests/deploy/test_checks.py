@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.checks import tools
+from deploy.checks.workflows import problems, scripts
 from deploy.kubernetes.chart import example_values, render_chart
 from deploy.kubernetes.templates import Renderer, TemplateError
 
@@ -53,6 +54,28 @@ def test_a_missing_tool_does_not_pass(capsys: pytest.CaptureFixture[str], monkey
     shown = capsys.readouterr().out
     assert "not run  Caddyfile: needs caddy" in shown
     assert "ok " not in shown
+
+
+def test_a_wrong_command_of_a_workflow_is_detected(tmp_path: Path) -> None:
+    file = tmp_path / "ci.yaml"
+    file.write_text(
+        """
+        env: {A: a}
+        jobs:
+          test:
+            env: {B: b}
+            steps:
+              - uses: actions/checkout
+              - run: make test spin ARGS="$A $B $C $D" && echo "${E}" "$HOME"
+                env: {C: c}
+        """
+    )
+    (script,) = scripts(file)
+    assert list(problems(script, "SPIN := spin: a\ntest soak: export A := b\n")) == [
+        "ci.yaml: test, step 2: the Makefile has no target spin",
+        "ci.yaml: test, step 2: D is not set",
+        "ci.yaml: test, step 2: E is not set",
+    ]
 
 
 VALUES: dict[str, Any] = {"Values": {"a": 1, "list": ["x", "y"], "none": [], "map": {"k": "v"}, "text": "t"}}

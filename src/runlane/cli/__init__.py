@@ -7,6 +7,8 @@ failed with the reason on stderr, 2 wrong usage.
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import sys
 from types import TracebackType
 from typing import Final
@@ -15,10 +17,15 @@ from typing import Final
 # With the interpreter's defaults the collector searches for cycles what reference counts free, and at times every
 # imported module: 5 to 9 % of the time of a start, and a fifth of the time of a worker that drains short runs.
 GC_THRESHOLDS: Final = (10_000, 20, 50)
+# The status that shells and containers report for a process that SIGTERM has ended.
+_ENDED_BY_SIGTERM: Final = 128 + signal.SIGTERM
 
 
 def main() -> None:
     """Run the `runlane` command."""
+    if os.getpid() == 1:
+        # The kernel ignores a signal to PID 1 without a handler. Servers and workers install theirs after loading.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(_ENDED_BY_SIGTERM))
     gc.set_threshold(*GC_THRESHOLDS)
     from runlane.cli.commands import cli
     from runlane.cli.terminal import write_block
