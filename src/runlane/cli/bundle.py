@@ -35,8 +35,10 @@ def export_bundle(
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
-    """Write a bundle of all definitions, or of some orchestrations with everything they use. Bundles contain no
-    secrets."""
+    """Write a bundle of all definitions, or of some orchestrations with everything they use.
+
+    Bundles contain no secrets.
+    """
     import orjson
 
     names = list(ids or ())

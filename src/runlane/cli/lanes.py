@@ -225,8 +225,10 @@ def hold(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Prevent a lane from starting runs until the hold is released. When the command returns, earlier claims have
-    ended."""
+    """Prevent a lane from starting runs until the hold is released.
+
+    When the command returns, earlier claims have ended.
+    """
     seconds = None if minutes is None else minutes * 60
 
     async def on_server(client: Client) -> LaneHold:

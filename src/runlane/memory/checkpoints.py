@@ -1,7 +1,7 @@
-"""Checkpoints of a memory file, beside its writer.
+"""Checkpoints of a memory file, concurrent with its writer.
 
-SQLite makes a checkpoint in the commit that fills the write-ahead log, and the callers of that commit wait for it. A
-connection of its own copies the log instead, while the writer continues.
+SQLite makes a checkpoint in the commit that fills the write-ahead log, and the callers of that commit wait for it.
+Instead, a separate connection copies the log while the writer continues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAUSE_SECONDS: Final = 0.25
 
 
 class Checkpointer:
-    """Makes the checkpoints of one file, with start() and stop(). One that fails is made later."""
+    """Makes the checkpoints of one file, with start() and stop(). A failed checkpoint is retried later."""
 
     def __init__(self, file: LocalFile) -> None:
         self._file = file

@@ -1,6 +1,6 @@
 """Keep a memory file small: expired entries, old operation ids, and copies that the database has.
 
-Only what is replicated is deleted. A copy that was deleted is read from the database again when it is used.
+Only replicated data is deleted. A deleted copy is read from the database again when it is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _EVICTED_SHARE: Final = 0.1
 
 
 class MemoryKeeper:
-    """Deletes from one file at intervals, with start() and stop(). An error is logged, and retried at the next one."""
+    """Deletes from one file at intervals, with start() and stop().
+
+    An error is logged, and the next interval retries.
+    """
 
     def __init__(self, settings: Settings, file: LocalFile, node: MemoryNode | None = None) -> None:
         self._settings = settings

@@ -59,12 +59,12 @@ class MemoryOpener:
         return self._opened
 
     async def start(self) -> None:
-        """Open the memory now if this process replicates, so that what an earlier one left in the file is sent."""
+        """Open the memory now if this process replicates, so that operations that are left in the file are sent."""
         if self._settings.memory_mode_in_force == "replicated":
             await self.service()
 
     async def close(self) -> None:
-        """Write what waits, then close. Safe to call twice."""
+        """Write all queued changes, then close. Safe to call twice."""
         async with self._lock:
             opened, self._opened = self._opened, None
             if opened is not None:

@@ -1,4 +1,4 @@
-"""Open the memory of a process, as its settings say, and close it."""
+"""Open the memory of a process according to its settings, and close it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DRAIN_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class OpenMemory:
-    """The memory of a process, and what has to be closed with it."""
+    """The memory of a process, and the resources to close with it."""
 
     service: MemoryService
     places: MemoryPlaces
@@ -56,7 +56,10 @@ class OpenMemory:
     lock: int | None = None
 
     async def close(self) -> None:
-        """Write what waits, replicate what is possible in a short time, then close. The rest stays in the file."""
+        """Write all queued changes, replicate as much as possible in a short time, then close.
+
+        The rest stays in the file.
+        """
         if self.places.requests is not None:
             self.places.requests.close()
         if self.handover is not None:

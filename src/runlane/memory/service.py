@@ -1,9 +1,9 @@
 """MemoryService: the operations on memories, for the API, for agents and for Python programs.
 
 A change is acknowledged when it is durable: in the memory file, or in the database if the process has no file. A read
-waits for the changes that this process accepted before it. With `consistency="committed"` it returns what the database
-has. Vaults and memories themselves are created where every process sees them, on a path of their own, so that traffic
-of agents cannot delay people.
+waits for the changes that this process accepted before it. With `consistency="committed"` it reads from the database.
+Vaults and memories themselves are created in the shared database, on a separate path, so that the traffic of agents
+cannot delay people.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class MemoryService(MemoryVaults):
         """Add at most 100 entries, all or none, in their order."""
         now = self._clock()
         checked = bounds.check_entries(tuple(entries), now)
-        # Ids are made here and not by the writer: both threads would wait for the lock of their source.
+        # Ids are created here and not by the writer, because both threads would wait for the lock of their source.
         ids = tuple(new_ids("entry", len(checked)))
         keys = _keys(idempotency_key, ids[0], "add", checked)
         answer = await self._change(AddEntries(tenant, memory_id, *keys, now, checked, ids))
@@ -226,7 +226,7 @@ class MemoryService(MemoryVaults):
         return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
 
     async def _committed(self, tenant: str, memory_id: str) -> MemoryCommit:
-        """Return what is committed. Raise if a node owns the memory, which may have accepted more."""
+        """Return the committed state. Raise if a node owns the memory, because it may have accepted more."""
         head = await reading.read_head(self._places.reader, tenant, memory_id)
         if self._places.requests is not None:
             await check_not_owned(self._places.shared, memory_id)
@@ -235,7 +235,7 @@ class MemoryService(MemoryVaults):
     await_consistency = await_commit
 
     async def export_memory(self, tenant: str, memory_id: str) -> MemoryExport:
-        """Return everything of a memory, with what this process has not replicated."""
+        """Return the whole memory, including changes that this process has not replicated."""
         memory = await self.get_memory(tenant, memory_id)
         entries: list[MemoryEntry] = []
         while True:
@@ -249,7 +249,7 @@ class MemoryService(MemoryVaults):
         return MemoryExport(memory, entries, fragments)
 
     async def export_tenant(self, tenant: str, *, after: str | None = None) -> MemoryTenantExport:
-        """Return everything of a tenant, one memory per page; the first page also has its users and vaults."""
+        """Return all memories of a tenant, one per page; the first page also contains its users and vaults."""
         users, vaults = await self._tenant_parts(tenant) if after is None else ((), ())
         found = await self.list_memories(tenant, after=after, limit=2)
         if not found:
@@ -258,18 +258,21 @@ class MemoryService(MemoryVaults):
         return MemoryTenantExport(users, vaults, memory, found[0].id if len(found) > 1 else None)
 
     async def status(self) -> MemoryNodeStatus:
-        """Return how this process stores memory, and what it has not replicated."""
+        """Return the storage mode of this process and its replication backlog."""
         places = self._places
         if places.node is not None:
             return await places.node.status()
         return MemoryNodeStatus(places.mode, None, places.path, 0, None, (), None, ())
 
     async def retry_parked(self, tenant: str, memory_id: str) -> None:
-        """Replicate the operations of a parked memory again; superseded ones are appended with new numbers."""
+        """Retry the operations of a parked memory; superseded operations are appended with new numbers."""
         await self._node(memory_id).retry(tenant, memory_id)
 
     async def discard_parked(self, tenant: str, memory_id: str) -> MemoryOp:
-        """Drop the rejected operation of a parked memory, or all that wait if it was superseded. Return the first."""
+        """Discard the rejected operation of a parked memory, or all pending ones if it was superseded.
+
+        Return the first.
+        """
         return await self._node(memory_id).discard(tenant, memory_id)
 
     def _node(self, memory_id: str) -> OwnerNode:

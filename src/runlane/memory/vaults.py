@@ -1,4 +1,4 @@
-"""Users, vaults and memories themselves: created, listed, moved and deleted, on a path that no shard delays."""
+"""Create, list, move and delete users, vaults and memories, on a path that no shard delays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PAGE: Final = 1000
 
 
 class MemoryVaults:
-    """The part of MemoryService that creates what entries belong to."""
+    """The part of MemoryService that manages users, vaults and memories."""
 
     def __init__(self, places: MemoryPlaces, clock: Callable[[], int]) -> None:
         self._places = places
@@ -37,9 +37,9 @@ class MemoryVaults:
         self._forwards: Callable[[MemoryOwnedElsewhere], bool] = lambda _error: False
 
     def forwarding(self, forwards: Callable[[MemoryOwnedElsewhere], bool]) -> Self:
-        """Return this service for a caller that sends changes on to the owner of a memory.
+        """Return this service for a caller that forwards changes to the owner of a memory.
 
-        Where `forwards` returns True, MemoryOwnedElsewhere is raised at once, and the memory is not requested.
+        If `forwards` returns True, MemoryOwnedElsewhere is raised at once, and the memory is not requested.
         """
         view = copy(self)
         view._forwards = forwards  # noqa: SLF001 - its own class
@@ -52,7 +52,8 @@ class MemoryVaults:
             try:
                 return await work()
             except MemoryReleased:
-                # Handed over before the change was written: it is made by the next owner, or after that one.
+                # The memory was handed over before the change was written: the next owner makes the change, or this
+                # process after it.
                 if time.monotonic() >= deadline:
                     raise
             except MemoryOwnedElsewhere as error:
@@ -177,7 +178,7 @@ class MemoryVaults:
     async def delete_tenant(self, tenant: str) -> int:
         """Delete every memory, vault and user of a tenant. Return the number of memories.
 
-        Refused if another node owns one of the memories; then those before it are deleted.
+        Raises if another node owns one of the memories; the earlier ones are then deleted.
         """
         deleted = 0
         while found := await administration.list_memories(self._shared, tenant, None, None, _DELETED_AT_ONCE):

@@ -1,4 +1,4 @@
-"""Execution of orchestrations by a worker: definitions by version, models, the sandbox, and tasks as steps."""
+"""The executor of orchestrations in a worker: definitions by version, models, the sandbox, and tasks as steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The StepContext of each step of an attempt: its journal, its events, its budget and what steps before it returned."""
+"""Create the StepContext of each step of an attempt: its journal, events, budget and the outputs of earlier steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""perform_step: turn a pending step into an outcome or a wait, by the performer of its type.
+"""perform_step: turn a pending step into an outcome or a wait, with the performer of its type.
 
 A performer returns the output or raises. Every error but cancellation becomes a failure with a code here. The caller
 enforces the step's timeout. Secrets that the run has used are redacted here, so that the run continues with the same
