@@ -1,4 +1,4 @@
-"""The heartbeat of a server process: its row in the table of servers, with its open connections and streams."""
+"""The heartbeat of a server process: renew its row in the table of servers, with its current figures."""
 
 from __future__ import annotations
 
