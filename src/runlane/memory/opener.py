@@ -38,7 +38,7 @@ class MemoryOpener:
 
     async def index(self) -> MemoryIndex | None:
         """Return the index of embeddings, or None if no embedding model is set."""
-        return (await self._open()).places.index
+        return (await self._open()).storage.index
 
     async def with_use(self, tenant: str, uses: Sequence[QuotaUse]) -> Sequence[QuotaUse]:
         """Return the quotas of a tenant with what is counted in the memory file, if that is the only copy."""
@@ -47,7 +47,7 @@ class MemoryOpener:
             return uses
         from runlane.store.memory.quotas import with_file_use
 
-        return await with_file_use(uses, (await self._open()).places.reader, tenant)
+        return await with_file_use(uses, (await self._open()).storage.reader, tenant)
 
     async def _open(self) -> OpenMemory:
         async with self._lock:

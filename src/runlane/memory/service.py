@@ -39,7 +39,7 @@ from runlane.domain.text import check_text
 from runlane.errors import InvalidRequest, MemoryOwnedElsewhere, NotFound
 from runlane.memory import bounds
 from runlane.memory.indexing import CANDIDATES, fuse
-from runlane.memory.places import MemoryPlaces, OwnerNode
+from runlane.memory.modes import MemoryStorage, OwnerNode
 from runlane.memory.vaults import MemoryVaults
 from runlane.store.memory import reading
 from runlane.store.memory.ownership import check_not_owned
@@ -62,8 +62,8 @@ T = TypeVar("T")
 class MemoryService(MemoryVaults):
     """Memories of tenants. Every method takes the tenant of the caller and returns nothing of other tenants."""
 
-    def __init__(self, places: MemoryPlaces, clock: Callable[[], int] | None = None) -> None:
-        super().__init__(places, clock or _now_us)
+    def __init__(self, storage: MemoryStorage, clock: Callable[[], int] | None = None) -> None:
+        super().__init__(storage, clock or _now_us)
 
     async def add_entry(
         self, tenant: str, memory_id: str, entry: NewEntry, *, idempotency_key: str | None = None
@@ -192,7 +192,7 @@ class MemoryService(MemoryVaults):
         check_text(query, "The query", MAX_QUERY_CHARACTERS)
         if not 1 <= limit <= MAX_SEARCH_HITS:
             raise InvalidRequest(f"limit={limit} is not valid. Use 1 to {MAX_SEARCH_HITS}.")
-        index = self._places.index
+        index = self._storage.index
         count = limit if index is None else max(limit, CANDIDATES)
         found = await self._read(
             memory_id, consistency, lambda database: search_text(database, tenant, memory_id, query, count)
@@ -212,24 +212,24 @@ class MemoryService(MemoryVaults):
         The result is committed, timeout or rejected. Later changes do not delay it. If another node owns the memory, it
         is requested: its owner releases it once the database has everything that the owner has accepted.
         """
-        places, deadline = self._places, time.monotonic() + timeout
+        storage, deadline = self._storage, time.monotonic() + timeout
         try:
-            if places.node is not None:
-                return await places.node.await_commit(tenant, memory_id, timeout)
-            await places.barrier(memory_id)
+            if storage.node is not None:
+                return await storage.node.await_commit(tenant, memory_id, timeout)
+            await storage.barrier(memory_id)
             return await self._committed(tenant, memory_id)
         except MemoryOwnedElsewhere as error:
-            if self._forwards(error) or not await places.request(memory_id, deadline - time.monotonic()):
+            if self._forwards(error) or not await storage.request(memory_id, deadline - time.monotonic()):
                 raise
-        head = await reading.read_head(places.shared, tenant, memory_id)
-        await places.withdraw(memory_id)
+        head = await reading.read_head(storage.shared, tenant, memory_id)
+        await storage.withdraw(memory_id)
         return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
 
     async def _committed(self, tenant: str, memory_id: str) -> MemoryCommit:
         """Return the committed state. Raise if a node owns the memory, because it may have accepted more."""
-        head = await reading.read_head(self._places.reader, tenant, memory_id)
-        if self._places.requests is not None:
-            await check_not_owned(self._places.shared, memory_id)
+        head = await reading.read_head(self._storage.reader, tenant, memory_id)
+        if self._storage.requests is not None:
+            await check_not_owned(self._storage.shared, memory_id)
         return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
 
     await_consistency = await_commit
@@ -259,10 +259,10 @@ class MemoryService(MemoryVaults):
 
     async def status(self) -> MemoryNodeStatus:
         """Return the storage mode of this process and its replication backlog."""
-        places = self._places
-        if places.node is not None:
-            return await places.node.status()
-        return MemoryNodeStatus(places.mode, None, places.path, 0, None, (), None, ())
+        storage = self._storage
+        if storage.node is not None:
+            return await storage.node.status()
+        return MemoryNodeStatus(storage.mode, None, storage.path, 0, None, (), None, ())
 
     async def retry_parked(self, tenant: str, memory_id: str) -> None:
         """Retry the operations of a parked memory; superseded operations are appended with new numbers."""
@@ -276,30 +276,30 @@ class MemoryService(MemoryVaults):
         return await self._node(memory_id).discard(tenant, memory_id)
 
     def _node(self, memory_id: str) -> OwnerNode:
-        node = self._places.node
+        node = self._storage.node
         if node is None:
             raise NotFound(f'The memory "{memory_id}" is not parked: this process does not replicate.')
         return node
 
     async def _change(self, request: Any) -> Any:
-        places = self._places
+        storage = self._storage
 
         async def write() -> Any:
-            if places.node is not None:
-                await places.node.own(request.tenant, request.memory_id)
-            return await places.shards.submit(request.memory_id, request)
+            if storage.node is not None:
+                await storage.node.own(request.tenant, request.memory_id)
+            return await storage.shards.submit(request.memory_id, request)
 
         answer = await self._taking(request.memory_id, write)
         self.on_change(request.tenant, request.memory_id)
         return answer
 
     async def _read(self, memory_id: str, consistency: Consistency, work: Callable[[Database], Awaitable[T]]) -> T:
-        places = self._places
-        node = places.node
+        storage = self._storage
+        node = storage.node
         if node is not None and (consistency == "committed" or not await node.reads_here(memory_id)):
             return await work(node.remote)
-        await places.barrier(memory_id)
-        return await work(places.reader)
+        await storage.barrier(memory_id)
+        return await work(storage.reader)
 
 
 def _now_us() -> int:

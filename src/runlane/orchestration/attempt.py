@@ -23,7 +23,7 @@ from runlane.interpreter.routing import EXPIRED
 from runlane.interpreter.values import Done, EndStatus, Failed, OrchestrationEnd, Outcome, PendingStep
 from runlane.observability import metrics
 from runlane.orchestration.finish import HANDED_BACK, AttemptFinisher
-from runlane.orchestration.memory import HOLD_SECONDS, TOO_LARGE, AttemptMemory, AttemptStepMemory
+from runlane.orchestration.memory_budget import HOLD_SECONDS, TOO_LARGE, AttemptMemory, AttemptStepMemory
 from runlane.orchestration.outbox import Outbox
 from runlane.orchestration.pinned import PinnedDefinitions
 from runlane.orchestration.replay import record_of, remember_nested, restore, was_refused
@@ -32,7 +32,7 @@ from runlane.orchestration.snapshots import Snapshots
 from runlane.orchestration.step_contexts import StepContexts
 from runlane.orchestration.waits import InnerKey, OpenWaits
 from runlane.steps.dispatch import RunServices, StepWait, Suspended, WaitKind, perform_step
-from runlane.steps.memory import MemoryTimeout
+from runlane.steps.memory_budget import MemoryTimeout
 from runlane.steps.wait_steps import until_room
 from runlane.store.orchestration.calls import read_calls_of
 from runlane.store.orchestration.resume import read_waits_decided

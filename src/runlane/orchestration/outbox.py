@@ -16,7 +16,7 @@ from runlane.domain.text import dump_json
 from runlane.failpoints import failpoint
 from runlane.interpreter.values import PendingStep, StepEvent
 from runlane.observability import metrics
-from runlane.orchestration.memory import AttemptMemory
+from runlane.orchestration.memory_budget import AttemptMemory
 from runlane.store.orchestration.calls import CallRecord
 from runlane.store.orchestration.steps import StepRecord
 from runlane.store.orchestration.waits import NewWait

@@ -13,7 +13,7 @@ from runlane.errors import nearest
 from runlane.interpreter.failure import StepFailed
 from runlane.interpreter.values import PendingStep
 from runlane.llm.models import Delta, ModelContext, ModelDelta
-from runlane.steps.memory import StepMemory, UnlimitedMemory
+from runlane.steps.memory_budget import StepMemory, UnlimitedMemory
 from runlane.steps.run_services import RunServices
 from runlane.templates.template import RenderBudget, fill, render_value, size_of
 

@@ -19,7 +19,7 @@ from runlane.observability.genai import step_span
 from runlane.observability.tracing import mark_failed
 from runlane.steps import code_steps, data_steps, model_steps, task_step, wait_steps
 from runlane.steps.context import PreviousStep, StepContext
-from runlane.steps.memory import MemoryTimeout
+from runlane.steps.memory_budget import MemoryTimeout
 from runlane.steps.run_services import RunServices, ToolCaller
 from runlane.steps.wait_steps import StepWait, Suspend, Suspended, WaitKind, until_room
 from runlane.tools.caller import ToolFailed

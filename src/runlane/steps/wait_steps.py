@@ -11,7 +11,7 @@ from typing import Any
 from runlane.definitions.schema.step import AnswerableBy, HumanField, HumanStep, WaitStep
 from runlane.interpreter.failure import StepFailed
 from runlane.steps.context import StepContext
-from runlane.steps.memory import MemoryTimeout
+from runlane.steps.memory_budget import MemoryTimeout
 
 
 class WaitKind(StrEnum):

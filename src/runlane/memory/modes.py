@@ -61,7 +61,7 @@ class OwnerNode(Protocol):
 
 
 @dataclass(slots=True)
-class MemoryPlaces:
+class MemoryStorage:
     """The open databases of a process and its writer.
 
     `shared` is the database in which every process sees vaults and memories.
