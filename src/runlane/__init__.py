@@ -1,4 +1,4 @@
-"""Runlane: durable runs for agents, orchestrations and Python tasks. An accepted run always comes to an end.
+"""Runlane: durable runs for agents, orchestrations and Python tasks. Every accepted run ends.
 
 Names are loaded when they are first used, so that a worker does not load an HTTP client, nor `runlane --help` a store.
 """

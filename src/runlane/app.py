@@ -89,9 +89,10 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         trace: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> Accepted:
-        """Accept a run of a task. When this returns, the run is stored and will end.
+        """Accept a run of a task.
 
-        `trace` is the caller's W3C traceparent. RateLimited when a limit of the tenant is reached.
+        When this returns, the run is stored and will end. `trace` is the caller's W3C traceparent. Raises RateLimited
+        if a limit of the tenant is reached.
         """
         request = TaskRequest(task, input, run_options(TaskOptions, options))
         return await self.submit(request, tenant=tenant, trace=trace)
@@ -115,7 +116,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
     async def enqueue_requests(
         self, requests: Sequence[TaskRequest], *, tenant: str = DEFAULT_TENANT, trace: str | None = None
     ) -> list[Accepted]:
-        """Accept many runs that each have their own options, in their order. Otherwise as enqueue_many."""
+        """Accept many runs with individual options, in order. Otherwise as enqueue_many."""
         new_runs = [self._task_run(request, tenant, trace) for request in requests]
         batches = list(in_batches(new_runs))
         by_rules = any(run.flow is not None for run in new_runs)
@@ -153,7 +154,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         trace: str | None = None,
         **options: Unpack[AgentOptions],
     ) -> Accepted:
-        """Accept a run of an agent with one message; its result is the answer. The agent also gets `input`."""
+        """Accept a run of an agent with one message; its result is the answer. The agent also receives `input`."""
         from runlane.submit.orchestrations import StartRequest
 
         start = StartRequest(agent, message, input, run_options(AgentOptions, options), kind="agent")
@@ -203,9 +204,10 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         )
 
     async def cancel(self, run_id: str, *, actor: str = "local") -> Status:
-        """Cancel a run that has not ended; it never runs again. Its status stays `running` until its code has stopped.
+        """Cancel a run that has not ended.
 
-        Repeating the call is harmless; WrongState for a run that completed or failed. `actor` is for the audit log.
+        Its status stays `running` until its code has stopped. Repeating the call is harmless. Raises WrongState for a
+        run that has completed or failed. `actor` is recorded in the audit log.
         """
         connection = await self.connect()
         change = await run_changes.cancel_run(connection.database, run_id, actor=actor)
@@ -235,9 +237,9 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         """Store definitions: a folder, or lists by the names of its folders. All are stored, or none.
 
         Return what was added, changed, removed and unchanged. `source` names the project; by default the setting
-        RUNLANE_DEFINITIONS_SOURCE, then the project folder, or "default" for lists. `remove_missing` removes what the
-        same source stored earlier and this sync does not contain. A definition of another source is changed only with
-        `take_over`.
+        RUNLANE_DEFINITIONS_SOURCE, then the project folder, or "default" for lists. `remove_missing` removes
+        definitions that the same source stored earlier and that this sync does not contain. A definition of another
+        source is changed only with `take_over`.
         """
         from runlane.catalog.sync import sync_definitions
         from runlane.definitions.checks.environment import environment_of
@@ -285,9 +287,9 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         answered_by: str = "",
         platform: bool = True,
     ) -> Status:
-        """Answer the question of a paused run, which continues; `step` is required if several steps ask.
+        """Answer the question of a paused run, which then continues; `step` is required if several questions are open.
 
-        With `platform=False`, a question that only platform admins may answer is Forbidden.
+        With `platform=False`, a question that only platform admins may answer raises Forbidden.
         """
         from runlane.submit.orchestrations import answer_run
 
@@ -306,7 +308,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
     async def fork(
         self, run_id: str, from_step: str, state: Mapping[str, Any] | None = None, **options: Unpack[ForkOptions]
     ) -> Accepted:
-        """Accept a new run from a recorded step of this one, with a changed state; earlier steps are not repeated."""
+        """Accept a new run from a recorded step, with changes to the state; earlier steps are not repeated."""
         from runlane.submit.orchestrations import fork
 
         connection = await self.connect()
@@ -328,7 +330,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         return await self._resources.here()
 
     async def close(self) -> None:
-        """Close what connect() opened in this event loop. Safe to call twice."""
+        """Close the connections that connect() opened in this event loop. Safe to call twice."""
         await self._resources.close()
 
     def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:

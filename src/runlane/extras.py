@@ -1,4 +1,4 @@
-"""Optional packages: what is missing is reported with the extra that installs it."""
+"""Optional packages: an import error names the extra that installs the missing package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failpoints: named places around every commit, where a test may stop the process or wait for it.
+"""Failpoints: named places around every commit where a test may stop the process or wait.
 
 In production no hook is installed, and reaching a failpoint costs one comparison. The names list the places where a
 crash must do no harm; `runlane.testing.crash_points` kills the process at each of them in turn.

@@ -1,4 +1,4 @@
-"""Share sandbox processes and outbound connections between tenants, so that one cannot keep them from the others.
+"""Share sandbox processes and outbound connections between tenants, so that one tenant cannot exhaust them.
 
 `FairQueue` decides which tenant is next, without a clock and without an event loop. `FairGate` lets coroutines wait for
 its decisions. One tenant holds at most its share. Among the waiting tenants, the one that holds least is next, and
@@ -19,8 +19,8 @@ Ticket = TypeVar("Ticket", bound=Hashable)
 class FairQueue(Generic[Ticket]):
     """How much of a capacity each tenant holds, and which tenants wait for more.
 
-    A request larger than the share is granted when its tenant holds nothing, and one larger than the capacity when no
-    tenant does: refusing it forever would be worse.
+    A request larger than the share is granted when its tenant holds nothing, and a request larger than the capacity
+    when no tenant holds anything: it would otherwise never be granted.
     """
 
     def __init__(self, capacity: int, share: int) -> None:

@@ -86,7 +86,7 @@ async def list_runs(database: Database, wanted: RunFilter, cursor: str | None = 
 
 
 async def with_usage(database: Database, runs: Sequence[Run]) -> list[Run]:
-    """Return these runs with what their models have used. Tasks use none."""
+    """Return these runs with the usage of their models. Tasks have none."""
     ids = [run.id for run in runs if run.has_steps]
     if not ids:
         return list(runs)
@@ -98,7 +98,7 @@ async def with_usage(database: Database, runs: Sequence[Run]) -> list[Run]:
 
 
 async def get_status(database: Database, run_id: str) -> RunStatus:
-    """Return the progress of a run and what its models have used so far."""
+    """Return the progress of a run and the usage of its models so far."""
     run = await find_run(database, run_id)
     if not run.has_steps:
         return _status(run, None, run.status is Status.PAUSED, 0.0, 0)

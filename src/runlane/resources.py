@@ -139,7 +139,7 @@ class ResourcePool:
             await connection.database.close()
 
     def _forget_closed_loops(self) -> None:
-        """Release what was opened for an event loop that asyncio.run() closed without notice."""
+        """Release the resources of an event loop that asyncio.run() closed without notice."""
         for loop, connection in list(self._open.items()):
             if loop.is_closed():
                 del self._open[loop]

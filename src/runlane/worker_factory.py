@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# It is unknown when the rule lets the next start pass.
+# When the rule will allow the next start is unknown.
 _SKIPPED_RETRY_SECONDS: Final = 5.0
 
 
@@ -159,7 +159,7 @@ class WorkerFactory:
 
 
 class _LazyExecutor:
-    """Executes orchestrations and agents. A worker that only has tasks does not import what they need."""
+    """Executes orchestrations and agents. A worker with tasks only does not import their dependencies."""
 
     def __init__(self, connection: Resources, create: Callable[[Resources], OrchestrationExecutor]) -> None:
         self._connection = connection

@@ -110,7 +110,7 @@ async def test_await_commit_in_another_process_waits_for_what_the_owner_has_acce
         result = await waiting
         assert (result.state, result.seq, result.committed_seq) == (CommitState.COMMITTED, 3, 3)
         assert await texts_of(other.service, memory_id, consistency="committed") == ["first", "waits"]
-        row = await read_memory(one.places.shared, memory_id)
+        row = await read_memory(one.storage.shared, memory_id)
         assert row is not None
         assert row["requested_by"] is None
         await add(one.service, memory_id, "later")

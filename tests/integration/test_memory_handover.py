@@ -196,9 +196,9 @@ async def test_a_released_memory_is_reserved_for_the_process_that_requested_it(
         direct_memory(postgres_url) as one,
         direct_memory(postgres_url) as other,
     ):
-        assert one.places.requests is not None
+        assert one.storage.requests is not None
         memory_id = await new_memory(node.service)
-        await set_request(postgres_url, memory_id, one.places.requests.process, AN_HOUR_US)
+        await set_request(postgres_url, memory_id, one.storage.requests.process, AN_HOUR_US)
         for refused in (node, other):
             with pytest.raises(MemoryOwnedElsewhere, match="is reserved for process_"):
                 await add(refused.service.forwarding(lambda _error: True), memory_id, "of another process")
@@ -311,7 +311,7 @@ async def test_changes_during_a_handover_wait_until_it_is_over(
         # One that has passed the check of the owner before, and waited for space in its shard since.
         owned = AddEntries(TENANT, memory_id, "op", "", False, 1, (NewEntry("never"),), ("entry_never",))
         with pytest.raises(MemoryReleased):
-            await opened.places.shards.submit(memory_id, owned)
+            await opened.storage.shards.submit(memory_id, owned)
         # Other memories of the node are changed meanwhile.
         await add(opened.service, await new_memory(opened.service, "other"), "not delayed")
         assert await texts_of(opened.service, memory_id) == ["one"]

@@ -46,7 +46,7 @@ async def test_changes_of_one_memory_are_applied_in_the_order_of_their_calls(ope
 async def test_entries_of_one_moment_are_kept_apart_and_paged_without_loss(tmp_path: Path) -> None:
     """Weaknesses 10 and 24: entries of one tick collided, and pages by time dropped some."""
     async with local_memory(tmp_path) as opened:
-        service = MemoryService(opened.places, clock=lambda: 1_000_000)
+        service = MemoryService(opened.storage, clock=lambda: 1_000_000)
         memory_id = await new_memory(service)
         await service.add_entries(TENANT, memory_id, [NewEntry(f"{number}") for number in range(50)])
         found: list[str] = []
@@ -124,7 +124,7 @@ async def test_stop_writes_what_was_accepted_and_refuses_the_rest(tmp_path: Path
             for number in range(100)
         ]
         await asyncio.sleep(0)
-        await opened.places.writer.stop()
+        await opened.storage.writer.stop()
         with pytest.raises(Unavailable):
             await opened.service.add_entry(TENANT, memory_id, NewEntry("late"))
         results = await asyncio.gather(*calls, return_exceptions=True)
@@ -160,7 +160,7 @@ async def test_a_correction_names_its_entry_once(opened: OpenMemory) -> None:
 async def test_an_expired_entry_is_not_returned_and_its_content_is_deleted(tmp_path: Path) -> None:
     async with local_memory(tmp_path) as opened:
         clock = 1_000_000
-        service = MemoryService(opened.places, clock=lambda: clock)
+        service = MemoryService(opened.storage, clock=lambda: clock)
         memory_id = await new_memory(service)
         entry = await service.add_entry(TENANT, memory_id, NewEntry("short lived", expires_at_us=2_000_000))
         await add(service, memory_id, "kept")
@@ -169,8 +169,8 @@ async def test_an_expired_entry_is_not_returned_and_its_content_is_deleted(tmp_p
         assert await service.search(TENANT, memory_id, "short") == []
         with pytest.raises(NotFound):
             await service.get_entry(TENANT, memory_id, entry.id)
-        assert opened.keeper is not None
-        await opened.keeper.keep()
+        assert opened.cleanup is not None
+        await opened.cleanup.clean()
         path = opened.files[0].path
     with sqlite3.connect(path) as connection:
         assert connection.execute("select count(*) from memory_entries where text like '%lived%'").fetchone() == (0,)
@@ -334,8 +334,8 @@ async def test_replicated_copies_that_are_not_used_leave_the_file(postgres_url: 
         for memory_id in (first, second):
             await add(node.service, memory_id, "one")
             await node.service.await_commit(TENANT, memory_id, 30)
-        assert node.keeper is not None
-        await node.keeper.keep()
+        assert node.cleanup is not None
+        await node.cleanup.clean()
         file = node.files[0]
         copies = await file._thread.submit(
             lambda: [row[0] for row in file._open_connection().execute("select id from memories").fetchall()]

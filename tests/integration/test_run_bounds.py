@@ -11,7 +11,7 @@ from runlane import Context, Status
 from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
 from runlane.definitions.schema.definition import Orchestration
-from runlane.orchestration import memory
+from runlane.orchestration import memory_budget
 from tests.harness import eventually
 from tests.integration.process import Process
 
@@ -35,8 +35,8 @@ async def sync(process: Process, tenant: str, *bodies: dict[str, Any]) -> None:
 async def test_a_run_without_room_waits_outside_of_the_worker(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "HOLD_SECONDS", 0.0)
-    monkeypatch.setattr(memory, "_RETRY_SECONDS", (0.2, 0.3))
+    monkeypatch.setattr(memory_budget, "HOLD_SECONDS", 0.0)
+    monkeypatch.setattr(memory_budget, "_RETRY_SECONDS", (0.2, 0.3))
     go_on = asyncio.Event()
 
     @process.app.task("work")

@@ -9,8 +9,8 @@ import pytest
 
 from runlane.interpreter.failure import StepFailed
 from runlane.orchestration.history import MAX_HISTORY, History
-from runlane.orchestration.memory import AttemptStepMemory, WorkerMemory
-from runlane.steps.memory import MemoryTimeout
+from runlane.orchestration.memory_budget import AttemptStepMemory, WorkerMemory
+from runlane.steps.memory_budget import MemoryTimeout
 
 UNHURRIED = 600.0
 

@@ -10,7 +10,7 @@ import pytest
 from runlane.domain.events import Notice
 from runlane.domain.run import Status
 from runlane.errors import LeaseLost
-from runlane.orchestration.memory import WorkerMemory
+from runlane.orchestration.memory_budget import WorkerMemory
 from runlane.orchestration.outbox import Outbox
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import Recorded, RecordEntry

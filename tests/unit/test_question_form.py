@@ -88,7 +88,10 @@ def test_in_a_pipe_it_explains_how_to_answer() -> None:
     ]
     assert describe_question(question())[-1] == "  answer: runlane runs resume run_1 --answer TEXT"
     called = replace(asked, context={"tool_name": "pay", "arguments": {"cents": 7}})
-    assert describe_question(called)[:2] == ["ask asks: Publish?", '  context: {"tool_name":"pay","arguments":{"cents":7}}']
+    assert describe_question(called)[:2] == [
+        "ask asks: Publish?",
+        '  context: {"tool_name":"pay","arguments":{"cents":7}}',
+    ]
 
 
 def test_answers_on_the_command_line() -> None:

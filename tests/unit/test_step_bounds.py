@@ -9,7 +9,7 @@ import pytest
 
 from runlane.steps.context import PreviousStep
 from runlane.steps.dispatch import Suspended, perform_step
-from runlane.steps.memory import MemoryTimeout
+from runlane.steps.memory_budget import MemoryTimeout
 from tests.unit.step_bench import Bench
 
 LIMIT = 10_000

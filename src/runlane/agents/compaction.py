@@ -1,9 +1,9 @@
-"""Compaction: a conversation stays inside the model's window, because a summary replaces its older messages.
+"""Compaction: keep a conversation within the model's context window by replacing older messages with a summary.
 
-A summary is an answer of a model, so it is in the journal before it is used. What is summarized depends only on the
-messages, which the journal restores, so an attempt that takes the step over finds the summary and pays for nothing
-twice. The originals stay where they are: in the journal, in the events and in the turns of the chat. A summary of
-earlier turns is also used by the next turn, see `store/chat/summaries.py`.
+A summary is a model answer, so it is in the journal before it is used. Which messages are summarized depends only on
+the messages, which the journal restores, so an attempt that takes the step over finds the summary and pays for nothing
+twice. The original messages are kept: in the journal, in the events and in the turns of the chat. A summary of earlier
+turns is also used by the next turn, see `store/chat/summaries.py`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Folded:
 
     @property
     def turn(self) -> int | None:
-        """The last turn of the chat of which nothing stays."""
+        """The last turn of the chat that is summarized completely."""
         left = min((message.turn for message in self.rest if message.turn is not None), default=None)
         gone = [message.turn for message in self.old if message.turn is not None]
         return max((turn for turn in gone if left is None or turn < left), default=None)
@@ -113,7 +113,7 @@ class Compactor:
         self._abridge(rules)
         folded = self._fold(rules, conversation.estimate_fixed(offers))
         if not folded.old or (len(folded.old) == 1 and is_summary(folded.old[0])):
-            # Nothing is left to summarize: the rest of the request does not become shorter by it.
+            # Nothing is left to summarize, and the rest of the request cannot be shortened.
             return
         text = await self._summarize(rules, folded.old)
         conversation.messages = [summary_message(text, folded.turn), *folded.rest]
@@ -132,19 +132,19 @@ class Compactor:
         self._count += 1
 
     def _learn_scale(self, offers: Sequence[ToolOffer]) -> None:
-        """Compare the request of the last turn of the chat, as its provider counted it, with its estimate."""
+        """Compare the provider's token count for the last turn of the chat with the estimate."""
         *earlier, _task = self._conversation.messages
         if earlier and earlier[-1].role == "assistant" and earlier[-1].turn is not None:
             self._conversation.learn_scale(earlier[:-1], offers, self._context.services.request_tokens)
 
     def _fold(self, rules: Compaction, fixed: int) -> _Folded:
-        """Divide the messages. A call and its results stay together, and the task and the last exchange always stay."""
+        """Divide the messages. A call stays with its results, and the task and the last exchange are always kept."""
         messages = self._conversation.messages
         scale = self._conversation.token_scale
         last = len(messages) - 1
         while last > 0 and messages[last].role == "tool":
             last -= 1
-        # Long instructions and many tools leave less room, so that the result is below the trigger in any case.
+        # Long instructions and many tools leave less room, so that the result is always below the trigger.
         free = rules.trigger_tokens - rules.summary_tokens - fixed - _HEAD_TOKENS
         cut, room = len(messages), min(rules.keep_tokens, free) / scale
         while cut > 0 and room >= _tokens(messages[cut - 1]):
@@ -158,7 +158,7 @@ class Compactor:
         return _Folded(old, [*task, *messages[cut:]])
 
     def _abridge(self, rules: Compaction) -> None:
-        """Shorten results of tools that alone would exceed what is kept. The journal has them as they are."""
+        """Shorten tool results that alone would exceed `keep`. The journal has the full results."""
         most = int(rules.keep_tokens * BYTES_PER_TOKEN / self._conversation.token_scale)
         self._conversation.messages = [
             message if message.role != "tool" or utf8_size(message.text) <= most else _shortened(message, most)
@@ -166,7 +166,7 @@ class Compactor:
         ]
 
     async def _summarize(self, rules: Compaction, old: Sequence[Message]) -> str:
-        """Return a summary, written in as many parts as the window requires; each continues the one before."""
+        """Return a summary, written in as many parts as the window requires; each part continues the previous one."""
         text = ""
         for part, transcript in enumerate(_transcripts(rules, old, self._conversation.token_scale)):
             key = f"summary/{self._name(old)}.{part}"
@@ -188,7 +188,7 @@ class Compactor:
 
 
 def _transcripts(rules: Compaction, old: Sequence[Message], scale: float) -> list[str]:
-    """Return the messages as text, in parts that a request of the summary has room for."""
+    """Return the messages as text, in parts that are small enough for a summary request."""
     room = int((rules.trigger_tokens - 2 * rules.summary_tokens) * BYTES_PER_TOKEN / scale) - utf8_size(_INSTRUCTIONS)
     room = max(room, BYTES_PER_TOKEN * rules.summary_tokens)
     parts: list[str] = []

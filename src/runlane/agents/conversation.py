@@ -53,7 +53,7 @@ _CHARACTERS_PER_TOKEN: Final = 4
 _ANSWER_TOKENS: Final = 500
 # Tool results accumulate over the turns of an agent.
 _MAX_CONVERSATION: Final = 4
-# A provider that counts more tokens than were estimated is believed, up to this factor.
+# If a provider counts more tokens than estimated, its count is used, up to this factor.
 _MAX_SCALE: Final = 4.0
 # A longer delay of a model releases the worker slot.
 _SHORT_DELAY_SECONDS: Final = 1.0
@@ -78,7 +78,7 @@ class Conversation:
         self._settings = agent.model_settings if agent is not None else ModelSettings()
         self._instructions = agent.system_prompt if agent is not None else ""
         self._model = model
-        # How much more tokens the provider has counted than were estimated; answers in the journal have its count.
+        # The ratio of the provider's token count to the estimate; answers in the journal contain the count.
         self.token_scale = 1.0
         self.turn = 0
         self.messages: list[Message] = []
@@ -94,7 +94,10 @@ class Conversation:
         self.messages.append(Message("user", text))
 
     def refuse(self, why: str) -> None:
-        """Add the reason why the last answer is rejected. A call in it, which is not made, gets it as its result."""
+        """Add the reason why the last answer is rejected.
+
+        It becomes the result of a call in the answer, which is not made.
+        """
         calls = self.messages[-1].calls
         if not calls:
             self.add_user_message(why)
@@ -127,7 +130,7 @@ class Conversation:
         return writer
 
     async def ask(self, offers: Sequence[ToolOffer] = (), *, must_call: bool = False) -> ModelReply:
-        """Return the next answer, which is now part of the conversation and the bill."""
+        """Return the next answer, which is now part of the conversation and its cost."""
         key = f"model/{self.turn}"
         reply = self._journal.find_reply(key)
         if reply is None:
@@ -169,7 +172,7 @@ class Conversation:
         flight.answered = True
         reply = _redacted_reply(reply, self._context.services.redactor)
         failpoint("call.answered")
-        # A scripted answer costs nothing, whatever it claims.
+        # A scripted answer costs nothing, whatever cost it reports.
         if reply.cost_usd is None and credential:
             warning = await self._context.unpriced_warning(reply.model)
             if warning is not None:
@@ -260,7 +263,7 @@ class Conversation:
             )
 
     async def _after_delay(self, model: Model, request: ModelRequest) -> ModelRequest:
-        """Return the request once the model's own delay is over. During a long one the worker slot is free."""
+        """Return the request after the model's own delay. A long delay releases the worker slot."""
         delay = model.delay_before_answer(request) if isinstance(model, DelayedModel) else 0.0
         if delay <= _SHORT_DELAY_SECONDS:
             return request
@@ -269,10 +272,10 @@ class Conversation:
         if self._journal.find(over) is None:
             if self._journal.find(begun) is None:
                 await self._journal.keep(CallKind.BEGUN, begun, {"seconds": delay})
-            # The journal has the end of the wait, so that the step does not wait again when it is performed after it.
+            # The journal records the end of the wait, so that the step does not wait again when it is performed again.
             raise self._later(f"{request.model} delays its answer.", min(delay, limit), over, aside={"over": True})
         if delay > limit:
-            # A wait stops the clock of the step, so the delay is compared with its limit here.
+            # The running time of the step excludes waits, so the delay is compared with the limit here.
             raise StepFailed("timeout", timeout_message(limit), retryable=True)
         return replace(request, waited_seconds=delay)
 

@@ -1,8 +1,8 @@
 """Model calls in flight: each is a separate task, so that an abandoned step does not cancel it.
 
-A provider bills a call whether or not its answer is still needed. So a call continues when its step is over, and its
-answer is stored: under its own name, where another try of the step finds it, or, if that try has repeated the call
-already, only for the bill. The end of the run decides how long it waits for calls.
+A provider bills a call whether or not its answer is still needed. A call therefore continues when its step is over, and
+its answer is stored: under its own key, where another try of the step finds it, or, if that try has already repeated
+the call, only for its cost. The end of the run determines how long it waits for calls.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class InflightCalls:
         if not self._open:
             return
         try:
-            # A call that was created just now has to begin, or it would not release what it holds.
+            # A call that was just created must begin; otherwise it would not release what it holds.
             await asyncio.sleep(0)
         finally:
             for task in self._open:

@@ -56,7 +56,10 @@ class AgentTask:
 async def work_on(
     context: StepContext[AsksModels], agent: Agent, task: AgentTask, journal: Journal, above: tuple[str, ...] = ()
 ) -> Any:
-    """Return the agent's answer: a string, or an object that matches the schema. `above` are the agents that wait."""
+    """Return the agent's answer: a string, or an object that matches the schema.
+
+    `above` are the agents that wait for it.
+    """
     with agent_span(agent.id):
         return await _work_on(context, agent, task, journal, above)
 
@@ -88,7 +91,7 @@ async def _work_on(
             await memory.update_context(conversation, task.text, answer)
             return answer
         if conversation.turn >= task.turns:
-            # A tool whose result the model will not read must not be called.
+            # A tool must not be called if the model will not read its result.
             raise StepFailed(
                 "turn_limit",
                 f'The agent "{agent.id}" has no answer after {task.turns} turns. Raise max_turns, or make the task '
@@ -145,7 +148,10 @@ async def _answer(
     schema: Mapping[str, Any] | None,
     journal: Journal,
 ) -> tuple[bool, Any]:
-    """Return whether this is the answer, and the answer. An invalid one is rejected, and the model may try again."""
+    """Return whether this is the final answer, and the answer.
+
+    An invalid answer is rejected, and the model may try again.
+    """
     if schema is None:
         return (False, None) if reply.calls else (True, reply.text)
     final = next((call for call in reply.calls if call.name == FINAL_ANSWER), None)
@@ -196,7 +202,7 @@ async def _use_tools(
     # All calls complete, even if one fails, so that their results are stored.
     results = await asyncio.gather(*(use(call) for call in calls), return_exceptions=True)
     _raise_first(results)
-    # The results are stored, so without memory for them the step continues with them later.
+    # The results are stored, so if no memory is available for them, the step continues with them later.
     await context.memory.take(sum(utf8_size(result.text) for result in cast("list[ToolResult]", results)))
     for call, result in zip(calls, cast("list[ToolResult]", results), strict=True):
         conversation.answer_call(call, result.text, failed=result.failed)

@@ -1,8 +1,8 @@
-"""The memory of an agent during one task: its document at the start, tools meanwhile, the document again at the end.
+"""The memory of an agent during one task: read its document, offer tools, and rewrite the document at the end.
 
-The memory that a task uses is in the journal, so an attempt that takes the task over uses the same one and the same
-document. A change carries the idempotency key of its call, so a call that is repeated after a crash is made once. A
-failure of the memory does not fail the task: the model receives it as the result of its tool, or the run a warning.
+The id of the memory is in the journal, so an attempt that takes the task over uses the same one and the same document.
+A change carries the idempotency key of its call, so a call that is repeated after a crash has one effect. A failure of
+the memory does not fail the task: the model receives it as a tool result, or the run emits a warning.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _title(context: StepContext[AsksModels], agent: Agent, rules: AgentMemory) -
     own = {"tenant": services.tenant, "agent_id": agent.id}
     if services.session_id is not None:
         own["session_id"] = services.session_id
-    # The names of Runlane come last: a caller cannot replace them by its input.
+    # Runlane's own names come last, so that the input of a caller cannot override them.
     text = fill(rules.title, {**context.pending.state, **own}, context.budget()).text().strip()
     if TITLE.fullmatch(text):
         return text
@@ -145,7 +145,7 @@ class AgentMemorySession:
         return tuple(CallableTool(_OFFERS[name], own=_reported(calls[name])) for name in self._rules.tools)
 
     async def update_context(self, conversation: Conversation, task: str, answer: Any) -> None:
-        """Let a model write the document again, after the last turn of every so many."""
+        """Let a model rewrite the document, once every `update_every_turns` turns."""
         turn = self._context.services.chat_turn
         if self._rules.context != "update" or turn % self._rules.update_every_turns:
             return
@@ -154,7 +154,7 @@ class AgentMemorySession:
         try:
             await self._write_document(conversation, task, answer)
         except (StepFailed, ModelFailed, RunlaneError) as error:
-            # The answer stands, and the next task may write the document.
+            # The answer is kept, and the next task may write the document.
             message = f"The context of the memory was not updated: {error}"
             await self._context.emit(EventType.STEP_WARNING, message=message, code="memory_not_updated")
 

@@ -1,4 +1,4 @@
-"""MemoryAccess: what agents use of the memory of their tenant."""
+"""MemoryAccess: the operations on a tenant's memories that agents use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from runlane.domain.memory import EntryPage, MemoryEntry, MemoryFragment, Memory
 
 
 class MemoryAccess(Protocol):
-    """The memories of a run's tenant. A change with an idempotency key is made once, however often it is repeated."""
+    """The memories of a run's tenant.
+
+    A change with an idempotency key is applied once, however often it is repeated.
+    """
 
     async def find_or_create(self, vault: str, title: str) -> str:
         """Return the id of the memory with this title."""

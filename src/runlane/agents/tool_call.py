@@ -1,4 +1,4 @@
-"""One tool call: it is checked, approved if necessary, made, and its result stored.
+"""One tool call: check it, have it approved if necessary, make it, and store its result.
 
 The definition of a tool declares whether it may be called twice. A call that must not be repeated is announced in the
 journal before it is made; if an announced call has no result, its effect is unknown, and a person decides. A repeated
@@ -114,9 +114,9 @@ class ToolCallExecution:
         )
 
     async def _announce(self, error: str | None = None) -> ToolResult | None:
-        """Announce the call; return its result instead if a person has entered it.
+        """Announce the call, or return its result if a person has entered it.
 
-        `error` is the failure of the call, which helps the person to find its effect.
+        `error` is the failure of the call; it helps the person to check its effect.
         """
         number = 1
         while self._journal.find(f"begun/{self._key}/{number}") is not None:
@@ -193,7 +193,8 @@ class ToolCallExecution:
                     return self._describe(error)
                 may_have_begun = not isinstance(error, ToolFailed) or error.begun
                 if may_have_begun and self._usable.effect != "repeatable":
-                    # It may have had its effect. The announcement in the journal makes the next attempt ask a person.
+                    # The call may have had its effect. Because of the announcement in the journal, the next attempt
+                    # asks a person.
                     await self._announce(self._describe(error).text)
                 policy = self._context.services.retry_policy
                 if tries >= min(_TRIES, policy.tries):
@@ -205,7 +206,7 @@ class ToolCallExecution:
                 await asyncio.sleep(min(seconds, policy.hold_seconds))
 
     def _retried_by_step(self, code: str) -> bool:
-        """Return whether the step fails, so that a retry repeats the call; else the model gets the error."""
+        """Return whether the step fails, so that a retry repeats the call; otherwise the model receives the error."""
         step = self._context.step
         if not isinstance(step, AgentStep):
             return True
@@ -216,7 +217,7 @@ class ToolCallExecution:
         return ToolResult(self._context.services.redactor.clean(f"{error.code}: {error.message}"), failed=True)
 
     def _named_by_step(self, code: str) -> bool:
-        """Return whether an agent's step is retried after this failure, which otherwise only the model receives."""
+        """Return whether the step of the agent is retried after this failure; otherwise only the model receives it."""
         retry = self._context.step.retry
         return (
             isinstance(self._context.step, AgentStep)

@@ -1,4 +1,4 @@
-"""The toolbox of a step: the tools by name, how a model sees them, and which may be repeated.
+"""The toolbox of a step: the tools by name, their descriptions for the model, and which calls may be repeated.
 
 Definitions of tools come first, then registered tasks, the tools of MCP servers as server__tool, and the agents that an
 agent may delegate to as ask_AGENT. The tools of an MCP server are stored in the journal, so an attempt that takes the
@@ -62,7 +62,7 @@ class CallableTool:
 
     @property
     def effect(self) -> Effect:
-        """Return how a call is handled whose effect is unknown."""
+        """Return the policy for a call whose outcome is unknown."""
         if self.server is not None:
             return self.server.effects.get(self.plain_name, self.server.effect)
         if self.tool is None or self.tool.tool_type in _SAFE:
@@ -139,7 +139,7 @@ async def toolbox_of(context: StepContext[Step], agent: Agent, allowed: list[str
 
 
 async def _warn_missing(context: StepContext[Step], agent: Agent, name: str, journal: Journal) -> None:
-    # A step that is resumed has its first answer in the journal, and its warning in the events.
+    # A resumed step has its first answer in the journal and has emitted its warning already.
     if journal.find_reply("model/0") is None:
         await context.emit(
             EventType.STEP_WARNING,

@@ -55,7 +55,7 @@ def answer_page(nonce: str, link: ActionLink, question: Question) -> str:
 
 
 def gone_page(nonce: str, detail: QuestionDetail | None) -> str:
-    """Return the page of a link that has no open question: who has answered what, or why there is nothing to decide."""
+    """Return the page of a link without an open question: the given answer, or the reason why the link is not valid."""
     if detail is None:
         return _page(
             nonce,

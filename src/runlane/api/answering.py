@@ -20,7 +20,7 @@ async def answer_question(
     step: str | None,
     note: str | None = None,
 ) -> Status:
-    """Answer a question of a run in the name of the caller's key, and notify workers and open pages."""
+    """Answer a question of a run on behalf of the caller's key, and notify workers and open pages."""
     change = await answer_run(
         parts.database,
         run_id,

@@ -113,7 +113,7 @@ async def _identify_user(
 ) -> Principal:
     """Return the user whom the auth module accepts.
 
-    Studio marks its requests with a header, which any client can send. So they need a key of Runlane, unless the server
+    Studio marks its requests with a header, which any client can send, so they need a key of Runlane unless the server
     is open.
     """
     if not (module.studio and request.headers.get(STUDIO_HEADER, "") == STUDIO_SCHEME):
@@ -143,7 +143,7 @@ def known_principal(request: Request) -> Principal | None:
 async def identify_optional(request: Request) -> Principal | None:
     """Return the principal of a public endpoint's caller; None without a key and without a valid session.
 
-    An invalid key raises Unauthorized, because its sender expects it to count.
+    An invalid key raises Unauthorized, because its sender expects to be authenticated.
     """
     try:
         return await authenticate(request)
@@ -203,7 +203,8 @@ class AuthenticateFirst:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket" and _is_decided_by_module(scope):
-            # Its handlers decide about requests, and a socket has many; the paths of HTTP offer the same.
+            # The handlers of the auth module authorize requests, and a socket carries many; the HTTP paths offer the
+            # same.
             await send(
                 {"type": "websocket.close", "code": 4403, "reason": "The auth module does not decide about sockets."}
             )

@@ -21,7 +21,7 @@ SMALL_BYTES: Final = 4096
 
 
 async def read_bounded(request: Request, most: int) -> bytes:
-    """Return the body of a request. It is refused as soon as it has more bytes."""
+    """Return the body of a request. Raise as soon as it exceeds the limit."""
     body = bytearray()
     async for piece in request.stream():
         body += piece

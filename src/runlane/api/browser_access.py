@@ -1,9 +1,9 @@
 """Requests that a browser session authenticates, and the cookie of the session.
 
-A browser sends a cookie with every request, also with those that a page of another site causes. So a request counts
-only if it provably comes from a page of this server. A request that changes something needs a header that pages of
-other sites cannot send, and an Origin or Sec-Fetch-Site of this server; a stream needs one of the two. Requests with an
-API key need none of this, because a browser never adds a key by itself.
+A browser sends a cookie with every request, including requests that a page of another site causes. A request is
+therefore accepted only if it provably comes from a page of this server. A request that changes something needs a header
+that pages of other sites cannot send, and an Origin or Sec-Fetch-Site of this server; a stream needs one of the two.
+Requests with an API key need none of this, because a browser never adds a key on its own.
 """
 
 from __future__ import annotations

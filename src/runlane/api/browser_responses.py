@@ -1,4 +1,4 @@
-"""What browsers need of every response, and a proxy's prefix of every request.
+"""Security headers of every response to a browser, and the path prefix of a proxy.
 
 It is not a middleware, because streams send their responses after the middlewares of their requests have returned.
 """
@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from starlette.types import Message, Scope, Send
 
-# A cache must not keep what a cookie gave access to, and a page of another site must not load it as a script or image.
+# A cache must not store a response that a cookie gave access to, and a page of another site must not load it as a
+# script or image.
 _ADDED: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cross-origin-resource-policy", b"same-origin"),

@@ -1,4 +1,4 @@
-"""Hints about what a request has changed, for open pages. Changes of runs have notices of their own."""
+"""Hints to open pages about the changes of a request. Changes of runs have their own notices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runlane.api.services import parts_of
 from runlane.domain.access import Principal
 from runlane.domain.hints import Topic
 
-# By the first part of the path after /api/v2. The paths of runs are those of questions, too.
+# By the first part of the path after /api/v2. Questions are answered under the paths of runs.
 _TOPICS: Final = {
     "agents": Topic.DEFINITIONS,
     "bulk": Topic.BULK,

@@ -25,7 +25,7 @@ from runlane.store.sql.database import Database
 _BEGINNING: Final = re.compile(rb"^(id: |data: \{)", re.MULTILINE)
 _CURSOR: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 _SKIPPED: Final = 100
-# How often a follower looks for a turn that another process has accepted, without and with a bus that announces it.
+# How often a follower polls for a turn that another process has accepted, without and with a bus that announces it.
 POLL_SECONDS: Final = 1.0
 SAFETY_POLL_SECONDS: Final = 5.0
 

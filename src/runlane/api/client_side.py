@@ -1,7 +1,7 @@
-"""How the client sees this server: its address, the scheme, host and prefix of the URL, and the origin of its pages.
+"""The client's view of this server: client address, scheme, host and prefix of the URL, and the origin of its pages.
 
-A proxy reports them in X-Forwarded headers, which every client can send. So they count only if the connection comes
-from an address that a setting trusts.
+A proxy reports them in X-Forwarded headers, which every client can send. They are therefore used only if the connection
+comes from an address that a setting trusts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ProxyTrust:
         return known is not None and any(known in network for network in self._networks)
 
     def _first_untrusted(self, chain: str) -> str | None:
-        """Return the last address of the chain that is not a proxy of ours: what stands before it may be invented."""
+        """Return the last address of the chain that is not a trusted proxy: earlier addresses may be forged."""
         for part in reversed([part.strip() for part in chain.split(",") if part.strip()]):
             if not self.trusts(part):
                 return part if literal(normal_host(part)) is not None else None

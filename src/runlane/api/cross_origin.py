@@ -22,7 +22,7 @@ _PREFLIGHT_SECONDS: Final = "600"
 
 
 class CrossOrigin:
-    """Adds the headers that let pages of these origins read responses, and answers the questions of browsers first."""
+    """Adds the headers that let pages of these origins read responses, and answers preflight requests."""
 
     def __init__(self, origins: Collection[str], exposed: Collection[str] = ()) -> None:
         self._origins = frozenset(origins)
@@ -36,7 +36,7 @@ class CrossOrigin:
         return origin
 
     async def answer_preflight(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Answer the question of a browser whether a page may send a request; False for any other request."""
+        """Answer a preflight request; return False for any other request."""
         if scope["method"] != "OPTIONS" or _header(scope, b"access-control-request-method") is None:
             return False
         origin = self.allowed(scope)

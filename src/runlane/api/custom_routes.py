@@ -1,7 +1,8 @@
-"""Routes of the project's own: an ASGI application beside the API, with its own lifespan and middleware.
+"""Custom routes of a project: an ASGI application beside the API, with its own lifespan and middleware.
 
 The paths of the API come first; a route of the application at one of them is reported when the server starts. The
-application is asked before requests are authenticated, because its routes are open unless they are to be protected.
+application is called before requests are authenticated, because its routes are open unless they are configured as
+protected.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class CustomRoutes:
         await self._app({**scope, "state": {**scope.get("state", {}), **self._state}}, receive, send)
 
     def conflicts(self, own: RouteTable) -> list[tuple[str, str]]:
-        """Return the method and path of the routes that are not reached, because the API has their path."""
+        """Return the method and path of the routes that cannot be reached, because the API has the same path."""
         found: list[tuple[str, str]] = []
         for route in self._app.router.routes:
             path: str = getattr(route, "path", "")
@@ -69,7 +70,7 @@ def report_conflicts(custom: CustomRoutes, own: RouteTable) -> None:
 
 
 class CustomRoutesFirst:
-    """Gives requests to the application of a project if it has their path and the API does not."""
+    """Passes requests to the application of a project if it has their path and the API does not."""
 
     def __init__(self, app: ASGIApp, custom: CustomRoutes, own: RouteTable) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Events without their large values, so that a page about a run loads what it shows and fetches the rest on demand."""
+"""Events without their large values, so that the page of a run fetches large values on demand."""
 
 from __future__ import annotations
 

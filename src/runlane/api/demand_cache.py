@@ -17,7 +17,7 @@ _MOST = 100
 
 
 class DemandCache:
-    """Answers of the last second. Concurrent requests wait for one read."""
+    """The results of the last second. Concurrent requests share one read."""
 
     def __init__(self) -> None:
         self._found: dict[frozenset[str] | None, tuple[float, Demand]] = {}

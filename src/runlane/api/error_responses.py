@@ -1,9 +1,9 @@
 """Error responses: every error has the same shape.
 
 `detail` is what FastAPI's clients look for, `code` is stable and for programs, `message` is for people. The response to
-an invalid request also lists the fields. A server error does not disclose its cause; the log has it.
-Messages are not redacted here, because an anonymous caller could then guess a secret by trial. So a message must
-contain only what the caller sent and what every caller may know.
+an invalid request also lists the fields. A server error does not disclose its cause; the log has it. Messages are not
+redacted here, because an anonymous caller could then guess a secret by trial. A message must therefore contain only
+what the caller sent and what every caller may see.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ _outage = _Outage()
 
 
 def refusal(error: RunlaneError) -> JSONResponse:
-    """Return the response for one of our own errors. It discloses nothing about the server itself; the log does."""
+    """Return the response for a Runlane error. It discloses nothing about the server; the log has the details."""
     if isinstance(error, Unavailable):
         _outage.note(error)
     message = _INTERNAL if error.http_status == 500 else error.public_message
@@ -228,7 +228,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    # The client closed the connection, or was too slow, in the middle of its body, so nothing is sent.
+    # The client closed the connection or was too slow in the middle of its body, so nothing is sent.
     return Response(status_code=400)
 
 

@@ -1,8 +1,8 @@
 """A fast path for the one request that must be cheap: accepting a run.
 
-FastAPI resolves a request's parameters one by one, which costs more than everything else that this process does for it.
-A request that is plainly valid is handled here in a few lines. Any other request takes the usual path, which also
-documents it, so that errors read the same and no rule is written twice.
+FastAPI resolves the parameters of a request one by one, which costs more than the rest of the request. A request that
+is plainly valid is handled here in a few lines. Any other request takes the usual path, which also documents it, so
+that errors read the same and no rule is written twice.
 """
 
 from __future__ import annotations

@@ -81,9 +81,10 @@ class _Places:
 
 
 class KeyTurns:
-    """Bounds how many requests of each key this process serves at once. Others wait shortly, then raise `refusal`.
+    """Limits the concurrent requests of each key in this process.
 
-    The short requests of many users of one key follow each other this way, and long ones are refused.
+    Further requests wait briefly, then raise `refusal`. This way, short requests of many users of one key run one after
+    another, and long ones are rejected.
     """
 
     def __init__(self, most: int, refusal: Callable[[Principal, int], RateLimited]) -> None:

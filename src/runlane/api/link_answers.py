@@ -41,7 +41,7 @@ async def give_answer(
             opened_at_us=detail.question.opened_at_us,
         )
     except RunlaneError as error:
-        # Another answer was faster; what it was follows.
+        # Another answer was faster; it is returned below.
         if error.http_status >= 500:
             raise
     else:

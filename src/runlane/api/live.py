@@ -1,9 +1,9 @@
-"""The live hub: sends open pages hints about what has changed, so that they read it again.
+"""The live hub: send open pages hints about changes, so that they read the changed data again.
 
-A frame says which topics changed and has no content of its own, so a lost frame costs time and a wrong one nothing. The
-hub listens to the bus only while a page is open. Hints are collected and sent to each page at most every quarter of a
-second. Where no bus connects the processes, the hub looks every two seconds what other processes have changed.
-Frames are numbered; a page that reconnects gets what it has missed, or a hint to read everything again.
+A frame names the changed topics and has no other content, so a lost frame costs time and a superfluous one costs a
+read. The hub listens to the bus only while a page is open. Hints are collected and sent to each page at most every
+quarter of a second. If no bus connects the processes, the hub polls every two seconds for changes of other processes.
+Frames are numbered; a page that reconnects receives the missed frames, or a hint to read everything again.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ class LiveHub:
         self._pending = HintSet()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
-        # Set when every later change is noticed. What a page reads after its first frame is complete or hinted again.
+        # Set once every later change is detected. Data that a page reads after its first frame is complete, or another
+        # hint follows.
         self.listens = asyncio.Event()
         self._unfollow: Callable[[], None] = lambda: None
         # A hub that had no page has missed hints, so its numbers begin again under another name.
@@ -221,7 +222,7 @@ class LiveHub:
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
     async def _send_loop(self) -> None:
-        """Send what was collected. Policy for errors: let the pages read everything again."""
+        """Send the collected hints. After an error, the pages read everything again."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -240,7 +241,7 @@ class LiveHub:
             await asyncio.sleep(FRAME_SECONDS)
 
     async def _poll_loop(self) -> None:
-        """Without a bus that reaches other processes, look whether they have changed something."""
+        """Poll for changes of other processes, if no bus reaches them."""
         poll = ChangePoll(self._database)
         version: int | None = None
         next_whole = time.monotonic() + WHOLE_SECONDS
@@ -263,7 +264,7 @@ class LiveHub:
                 except Exception:
                     log.exception("live_failed")
             if found is not None and found != version and time.monotonic() >= next_whole:
-                # What a look does not compare, such as the tags of old runs, may have changed as well.
+                # Data that a poll does not compare, such as the tags of old runs, may have changed as well.
                 hints = [Hint(Topic.ALL)]
                 next_whole = time.monotonic() + WHOLE_SECONDS
             version = found

@@ -1,8 +1,8 @@
-"""Send a change of a memory to the node that owns it, and return the answer of that node.
+"""Forward a change of a memory to the node that owns it, and return the response of that node.
 
 The owner authenticates the key of the caller and checks its permission; this process adds no authority of its own. A
-request is sent on once: one that arrives forwarded is refused with 409 and the address of the owner. So requests cannot
-circle while the owner changes.
+request is forwarded at most once: a forwarded request to a process that is not the owner is rejected with 409 and the
+address of the owner, so requests cannot circulate while the owner changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# The node or process that sent a request on. Its presence counts, not its value.
+# The node or process that forwarded a request. Only its presence matters, not its value.
 FORWARDED: Final = "runlane-forwarded"
 _SENT: Final = (
     "authorization",
@@ -59,7 +59,7 @@ class MemoryForwarder:
         self._client: httpx2.AsyncClient | None = None
 
     async def send(self, request: Request, error: MemoryOwnedElsewhere) -> Response:
-        """Send a request to the owner and return its answer. MemoryOwnerUnreachable if there is none in time."""
+        """Send a request to the owner and return its response. Raise MemoryOwnerUnreachable if none arrives in time."""
         import httpx2
 
         body = await request.body()
@@ -83,7 +83,7 @@ class MemoryForwarder:
 
         if self._client is None:
             self._client = httpx2.AsyncClient(
-                # The whole exchange has a limit of its own, which depends on how long the caller asked to wait.
+                # The whole exchange has its own time limit, which depends on the requested waiting time.
                 timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
                 limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS),
                 trust_env=False,
@@ -99,7 +99,7 @@ class MemoryForwarder:
 
 
 async def forward_to_owner(request: Request, error: Exception) -> Response:
-    """Answer a request for a memory of another node: with what that node answers, or with its address."""
+    """Answer a request for a memory of another node with the response of that node, or with its address."""
     owned = cast("MemoryOwnedElsewhere", error)
     forwarder = parts_of(request).forwarder
     if forwarder is None or not may_forward(request, owned):

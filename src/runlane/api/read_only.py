@@ -1,4 +1,4 @@
-"""Refuse changes while the server is paused: the database was restored, and nothing may act on it yet."""
+"""Reject changes while the server is paused: the database was restored and must not be changed yet."""
 
 from __future__ import annotations
 

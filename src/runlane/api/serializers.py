@@ -68,7 +68,7 @@ def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = 
 
 
 def _flow_fields(accepted: Accepted) -> dict[str, Any]:
-    """Return what flow control made of the start. A start without a run has no id and no links."""
+    """Return the flow control outcome of the start. A start without a run has no id and no links."""
     given = {
         "start_id": accepted.start_id,
         "due_at": moment(accepted.due_at_us),

@@ -1,4 +1,4 @@
-"""The heartbeat of a serving process: its row among the servers, with what it has open."""
+"""The heartbeat of a server process: renew its row in the table of servers, with its current figures."""
 
 from __future__ import annotations
 

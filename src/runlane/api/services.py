@@ -1,4 +1,4 @@
-"""The services of a serving process: started and stopped together, and used by the routes."""
+"""The services of a server process: started and stopped together, and used by the routes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Services:
-    """What routes use. `access` is a RequestAccess; `worker` is set if this process also executes runs."""
+    """The services that routes use. `access` is a RequestAccess; `worker` is set if this process also executes runs."""
 
     app: App
     access: str
@@ -185,7 +185,7 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
 
 
 async def stop_parts(parts: Services) -> None:
-    """End streams first, then drain the worker, then stop what a draining worker needs."""
+    """End streams first, then drain the worker, then stop the services that a draining worker needs."""
     parts.end_streams()
     if parts.mcp is not None:
         await parts.mcp.stop()

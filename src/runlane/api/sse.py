@@ -1,9 +1,9 @@
 """The SSE response: a plain ASGI stream that sends all pending frames at once.
 
 Starlette's streaming response costs several times more per event and per idle reader. A reader that does not read for
-SEND_SECONDS is dropped; it can reconnect and resume by number.
-A reader may stay for hours and there may be thousands. So a stream begins after its request has returned: by then the
-middleware, parameters and exit stacks of the request are freed.
+SEND_SECONDS is dropped; it can reconnect and resume by number. A reader may stay for hours, and there may be thousands.
+A stream therefore begins after its request has returned, when the middleware, parameters and exit stacks of the request
+are freed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SSE frames: each event is encoded once per process, for all its readers.
 
-A frame is made from the stored fields alone, so that live and replayed events have the same bytes. Deltas have no id:
+A frame is built from the stored fields only, so that live and replayed events have the same bytes. Deltas have no id:
 they are not stored, and a reader must not resume after something that has no number.
 """
 

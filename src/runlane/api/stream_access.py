@@ -1,4 +1,4 @@
-"""Requests with a stream token: which streams it opens, and whose key has issued it."""
+"""Requests with a stream token: the streams that it opens, and the key that issued it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The tail: serves all readers of streams in a process.
+"""The tail: serve all readers of streams in a process.
 
 Each followed run has a feed with the number of the last event it has reached. Events from the bus that continue there
-are forwarded. After a gap or a notice without events the feed reads the database, many feeds in one query; now and then
-all feeds read it, for an outage or a process that died between commit and publish. A reader that is behind (new or
-slow) reads the database at its own pace and joins its feed when it has caught up. So replay, live events and repair
-share one path, and the buffer of a reader is bounded.
+are forwarded. After a gap or a notice without events, the feed reads the database, many feeds in one query; now and
+then all feeds read it, because a bus may fail and a process may die between commit and publish. A reader that is behind
+(new or slow) reads the database at its own pace and joins its feed when it has caught up. So replay, live events and
+repair share one path, and the buffer of a reader is bounded.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Follower:
             self._wake()
 
     def fall_back(self) -> None:
-        """Read the database again, because the feed does not have the next event."""
+        """Read the database again, because the feed lacks the next event."""
         self._live = False
         self._wake()
 

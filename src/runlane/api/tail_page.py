@@ -16,7 +16,7 @@ PAGE: Final = 500
 
 
 class Encoding(Protocol):
-    """How one reader sees the events of a run, if it does not share the frames of all readers.
+    """The encoding of events for a reader that does not share the frames of other readers.
 
     An event without a frame for the reader is empty. Such a reader gets no deltas.
     """

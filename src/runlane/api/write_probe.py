@@ -1,7 +1,7 @@
-"""Whether the database accepts writes: probed in the background, so that a readiness check costs no write.
+"""Probe in the background whether the database accepts writes, so that a readiness check costs no write.
 
-A database on a full disk, or one that has become read-only, still answers reads. A server in front of it should get no
-requests, since it cannot accept runs.
+A database on a full disk, or one that has become read-only, still answers reads. Its servers should receive no
+requests, because they cannot accept runs.
 """
 
 from __future__ import annotations

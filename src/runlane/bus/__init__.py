@@ -19,7 +19,7 @@ Receive = Callable[[Notice | Delta], None]
 
 
 class ReceiveDue(Protocol):
-    """Takes the maintenance services that have work. `surveyed`: the others have none."""
+    """Receives the maintenance services that have work. `surveyed`: the others have none."""
 
     def __call__(self, due: Collection[MaintenanceService], *, surveyed: bool) -> None: ...
 
@@ -41,7 +41,7 @@ class Listener(Protocol):
 
 
 class Bus(Protocol):
-    """Messages between the parts of the system. No method waits, and none raises to its caller."""
+    """Messages between processes and components. No method waits or raises."""
 
     @property
     def kind(self) -> str:
@@ -50,7 +50,7 @@ class Bus(Protocol):
 
     @property
     def reaches_others(self) -> bool:
-        """Whether messages of other processes arrive at this moment."""
+        """Whether messages of other processes currently arrive."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class Bus(Protocol):
     on_hint: Callable[[Hint], None] | None
 
     def hint(self, topic: Topic, tenant: str | None = None, *ids: str) -> None:
-        """Report to open pages that something changed; without ids, any of the topic; without tenant, of any."""
+        """Report a change to open pages. Without ids, it concerns the whole topic; without a tenant, every tenant."""
         ...
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""The choice of the bus: Redis if its URL is set, else Postgres if it is the database, else that of the process."""
+"""Choose the bus: Redis if its URL is set, else Postgres if it is the database, else the bus of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends hints about changes to the servers that have open pages, and costs nothing while there are none.
+"""Send hints about changes to the servers that have open pages; without open pages, this costs nothing.
 
 A server with open pages announces itself as a reader of HINTS_KEY every few seconds. While such an announcement counts,
 the runs of published notices and the hints of other components are collected for a moment and sent as one message.

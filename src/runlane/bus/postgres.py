@@ -91,7 +91,7 @@ class PostgresListener(MemoryListener):
         return await super().wait(lanes, timeout_seconds)
 
     def arm(self, lane: str, delay_seconds: float) -> None:
-        """Wake after this time, or at once if the worker is claiming anyway."""
+        """Wake after this time, or at once if the worker already claims."""
         if not self.waiting:
             self.wake()
         elif lane not in self._armed:
@@ -297,7 +297,7 @@ class PostgresBus(MemoryBus):
             self._joined()
             announce_at = time.monotonic() + ANNOUNCE_SECONDS
             while not await self._lost_within(CHECK_SECONDS):
-                # A host that lost its power, or a link that was cut, does not close the connection.
+                # A host that lost power, or a cut network link, does not close the connection.
                 self._count_processes(await connection.fetchval(_COUNT, APPLICATION))
                 self._forget_unfollowed()
                 if time.monotonic() >= announce_at:
@@ -309,7 +309,7 @@ class PostgresBus(MemoryBus):
     def _count_processes(self, count: int) -> None:
         self._processes = count
         rung, self._rung_alone = self._rung_alone, {}
-        # A process that joins later claims once by itself, so it needs no bell of before.
+        # A process that joins later claims once on its own, so it needs no earlier bell.
         if count > 1:
             self.ring(rung)
 

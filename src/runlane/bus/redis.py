@@ -249,7 +249,7 @@ class RedisBus(MemoryBus):
                         case _:
                             pass
                 elif pinged:
-                    # A host that lost its power, or a link that was cut, does not close the connection.
+                    # A host that lost power, or a cut network link, does not close the connection.
                     raise TimeoutError(f"no message for {2 * QUIET_SECONDS:g} s")
                 else:
                     pinged = True

@@ -41,9 +41,9 @@ _QUICK: dict[str, Any] = {
 }
 # With a timeout of the socket a command that waits on the server would never return.
 _BLOCKING: dict[str, Any] = {**_QUICK, "socket_timeout": None}
-# A broken subscription stays broken until the receive loop makes a new one. The library would reconnect on its own, and
-# a concurrent change of channels would reconnect too: then neither receives anything. The socket has no timeout,
-# because with one the library writes one iteration of the event loop later, possibly to a closed connection.
+# A broken subscription stays broken until the receive loop creates a new one. The library would reconnect on its own,
+# and so would a concurrent change of channels: then neither receives anything. The socket has no timeout, because with
+# one the library writes one iteration of the event loop later, possibly to a closed connection.
 _SUBSCRIBING: dict[str, Any] = {**_BLOCKING, "retry": Retry(NoBackoff(), 0, supported_errors=())}
 
 
@@ -63,7 +63,7 @@ class RedisClient(Protocol):
         ...
 
     async def renew(self) -> None:
-        """Close connections that no command uses: those to a server that was away are broken."""
+        """Close connections that no command uses: those to a server that was unavailable are broken."""
         ...
 
     async def ping(self) -> None:

@@ -1,4 +1,4 @@
-"""Announce to other processes that maintenance services have work, a few times per second at most.
+"""Announce to other processes that maintenance services have work, at most a few times per second.
 
 Every process that has the service looks for the work, so a busy sender must not announce each piece of it.
 """
@@ -15,7 +15,7 @@ PAUSE_SECONDS: Final = 0.5
 
 
 class WorkAnnouncer:
-    """Sends the first report at once, and what was reported in the pause after it as one."""
+    """Sends the first report at once, and the reports of the following pause as one message."""
 
     def __init__(self, send: Callable[[MaintenanceService], None]) -> None:
         self._send = send

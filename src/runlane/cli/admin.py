@@ -35,7 +35,7 @@ def _group() -> None:
 
 @app.command()
 def workers(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Show slots, running runs and queue depth, all read at the same moment."""
+    """Show slots, running runs and queue depth, read in one snapshot."""
 
     async def on_database(database: Database) -> Mapping[str, Any]:
         from runlane.store.queue.overview import overview_body, read_overview
@@ -67,7 +67,7 @@ def scaling(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Show how many slots are needed for the runs that are running or could start."""
+    """Show the number of slots that running and ready runs need."""
     names = split_names(lanes)
 
     async def on_server(client: Client) -> Demand:

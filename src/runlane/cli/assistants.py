@@ -109,7 +109,7 @@ def versions(
 
 @app.command()
 def delete(assistant_id: AssistantId, tenant: OfDatabase = None, url: Url = None, api_key: ApiKey = None) -> None:
-    """Delete an assistant with its versions. Its threads stay; the default one of a graph cannot be deleted."""
+    """Delete an assistant and its versions; keep its threads. The default assistant of a graph cannot be deleted."""
 
     async def on_server(client: Client) -> None:
         refuse_tenant(tenant)

@@ -35,7 +35,7 @@ app = typer.Typer()
 
 JobId = Annotated[str, typer.Argument(help="The id of the job.", metavar="JOB")]
 Rate = Annotated[float | None, typer.Option(help="At most this many runs per second.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count what would be changed.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count the runs that would be changed.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")]
 _ACTIONS = ("cancel", "retry", "priority", "lane", "tag")
 
@@ -77,13 +77,13 @@ def show(job: JobId, url: Url = None, api_key: ApiKey = None, json: Json = False
 @app.command()
 def items(
     job: JobId,
-    state: Annotated[str | None, typer.Option(help="Only these: pending, changed, refused.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only runs in this state: pending, changed, refused.")] = None,
     limit: Limit = 100,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """List the runs of a bulk job; refused ones with the reason."""
+    """List the runs of a bulk job, with the reason for each refused run."""
 
     async def work(letters: LetterBackend, bulk: BulkBackend) -> list[BulkItem]:
         from runlane.cli.run_backend import first
@@ -128,13 +128,13 @@ def start(
     shorter: Shorter = None,
     min_cost: MinCost = None,
     max_cost: MaxCost = None,
-    priority: Annotated[int | None, typer.Option(help="For priority: the new one.")] = None,
+    priority: Annotated[int | None, typer.Option(help="For priority: the new priority.")] = None,
     to: Annotated[str | None, typer.Option(help="For lane: the lane to move them to.", metavar="LANE")] = None,
     add: Annotated[list[str] | None, typer.Option(help="For tag: a tag to add. May be repeated.")] = None,
     remove: Annotated[list[str] | None, typer.Option(help="For tag: a tag to remove. May be repeated.")] = None,
-    delay: Annotated[float | None, duration("For retry: the time before the first one starts.")] = None,
-    spread: Annotated[float | None, duration("For retry: the time over which the starts are spread.")] = None,
-    latest: Annotated[bool, typer.Option("--latest", help="For retry: on the current versions.")] = False,
+    delay: Annotated[float | None, duration("For retry: the delay before the first start.")] = None,
+    spread: Annotated[float | None, duration("For retry: the period over which the starts are spread.")] = None,
+    latest: Annotated[bool, typer.Option("--latest", help="For retry: use the current versions.")] = False,
     rate: Rate = None,
     dry_run: DryRun = False,
     wait: Wait = True,

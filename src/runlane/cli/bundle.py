@@ -28,12 +28,17 @@ def export_bundle(
         list[str] | None, typer.Argument(help="Orchestrations. Default: all definitions.", metavar="[ORCH]...")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
-    alone: Annotated[bool, typer.Option("--alone", help="Leave out the definitions that they use.")] = False,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Exclude the definitions that the orchestrations use.")
+    ] = False,
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
-    """Write a bundle of all definitions, or of some orchestrations with everything they use. It has no secrets."""
+    """Write a bundle of all definitions, or of some orchestrations with everything they use.
+
+    Bundles contain no secrets.
+    """
     import orjson
 
     names = list(ids or ())
@@ -66,13 +71,14 @@ def import_bundle(
     file: Annotated[str, typer.Argument(help="The file with the bundle; - reads stdin.", metavar="FILE")],
     only: Annotated[
         str | None,
-        typer.Option(help="Only these, comma-separated, such as orchestration:review,agent:writer."),
+        typer.Option(help="Only these definitions, comma-separated, such as orchestration:review,agent:writer."),
     ] = None,
     keep_existing: Annotated[
         bool, typer.Option("--keep-existing", help="Skip definitions that exist instead of changing them.")
     ] = False,
     source: Annotated[
-        str | None, typer.Option(help="The project that owns them. Default: none, so that the first sync owns them.")
+        str | None,
+        typer.Option(help="The project that owns the definitions. Default: none; the first sync then owns them."),
     ] = None,
     take_over: TakeOver = False,
     dry_run: DryRun = False,

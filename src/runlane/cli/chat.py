@@ -45,7 +45,7 @@ def chat(
 ) -> None:
     """Chat with an agent on a server. Ctrl-C cancels the running turn, not the conversation; Ctrl-D exits.
 
-    In a pipe every line is a message. Exit codes, of the last turn: 0 completed, 1 failed, 3 cancelled.
+    In a pipe, every line is a message. Exit code, for the last turn: 0 completed, 1 failed, 3 cancelled.
     """
     from runlane.cli.target import announce, server_for
 

@@ -25,8 +25,8 @@ _COMMANDS: Final = {
     "runs": ("runs", "List, show, follow, cancel, retry and answer runs."),
     "threads": ("threads", "List, show and delete threads of hosted graphs, and read their states."),
     "assistants": ("assistants", "List, show and delete assistants of hosted graphs."),
-    "events": ("events", "Send and list events, and show what triggers made of them."),
-    "triggers": ("triggers", "Show what triggers made of events, and replay events."),
+    "events": ("events", "Send and list events, and show the outcomes of triggers."),
+    "triggers": ("triggers", "Show the outcomes of triggers, and replay events."),
     "webhook-sources": ("webhook_sources", "Manage the senders of incoming webhooks."),
     "validate": ("definitions:validate", "Validate definitions; report each problem with its location and fix."),
     "sync": ("sync:sync", "Store the definitions of a folder."),
@@ -47,7 +47,7 @@ _COMMANDS: Final = {
     "schedules": ("schedules", "Manage schedules, which start runs at given times."),
     "admin": ("admin", "Show the state of the whole cluster, and drain workers."),
     "lanes": ("lanes", "List and configure lanes: slots in the cluster, pauses, holds."),
-    "concurrency-limits": ("concurrency_limits", "Show and set how many runs of several targets run at once."),
+    "concurrency-limits": ("concurrency_limits", "Show and set limits for concurrent runs that targets share."),
     "flow-control": ("flow_control", "Show the keys of flow control and their skipped starts."),
     "limits": ("limits", "Show and set the rate limits of model providers."),
     "quotas": ("quotas", "Show and set the quotas of tenants."),
@@ -94,8 +94,8 @@ def load_command(name: str) -> Any:
 cli = typer.Typer(
     name="runlane",
     cls=LazyGroup,
-    help="Durable runs of tasks, orchestrations and agents: an accepted run is completed even if workers die. "
-    "Begin with: runlane dev. RUNLANE_DATABASE_URL selects Postgres; the default is a SQLite file in .runlane/.",
+    help="Durable execution of tasks, orchestrations and agents. An accepted run is completed even if workers die. "
+    "Start with: runlane dev. RUNLANE_DATABASE_URL selects Postgres; the default is a SQLite file in .runlane/.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

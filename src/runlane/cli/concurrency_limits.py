@@ -41,13 +41,13 @@ def list_limits(tenant: OfTenant = None, url: Url = None, api_key: ApiKey = None
 @app.command(name="set")
 def set_limit(
     name: LimitName,
-    max_running: Annotated[int, typer.Argument(help="How many runs are admitted at once; 0 starts none.", min=0)],
+    max_running: Annotated[int, typer.Argument(help="Maximum number of admitted runs; 0 starts none.", min=0)],
     tenant: OfTenant = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Create or change a limit. It applies when the command returns: queued runs above it wait again."""
+    """Create or change a limit. It applies when the command returns; queued runs above it go back to waiting."""
 
     async def on_server(client: Client) -> Sequence[SharedLimit]:
         return [await client.set_concurrency_limit(name, max_running, tenant=tenant)]

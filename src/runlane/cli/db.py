@@ -120,11 +120,11 @@ class DeliveryChoice(StrEnum):
 def recovered(
     catch_up: Annotated[
         CatchUpChoice,
-        typer.Option(help="none records the slots that passed as missed; policy applies each schedule's own catch-up."),
+        typer.Option(help="none records past slots as missed; policy applies each schedule's own catch-up."),
     ] = CatchUpChoice.NONE,
     webhooks: Annotated[
         DeliveryChoice,
-        typer.Option(help="hold ends undelivered messages as failed, so that a replay sends them; send sends them."),
+        typer.Option(help="hold marks undelivered messages as failed, so that you can replay them; send sends them."),
     ] = DeliveryChoice.HOLD,
     hold_lanes: Annotated[
         bool, typer.Option("--hold-lanes", help="Hold every lane, so that no run starts before you release it.")

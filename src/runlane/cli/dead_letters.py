@@ -32,7 +32,7 @@ State = Annotated[
     typer.Option(help="Only these states: open, acknowledged, retrying, resolved, discarded. May be repeated."),
 ]
 LaneName = Annotated[str | None, typer.Option("--lane", help="Only runs in this lane.")]
-Code = Annotated[str | None, typer.Option(help="Only this code of a step, or type of an exception.")]
+Code = Annotated[str | None, typer.Option(help="Only this error code of a step, or exception type.")]
 Print = Annotated[str | None, typer.Option("--fingerprint", help="Only this cause; see: runlane dead-letters groups.")]
 StepName = Annotated[str | None, typer.Option("--step", help="Only runs that failed at this step.")]
 AssignedTo = Annotated[str | None, typer.Option(help="Only those that are assigned to this person.")]
@@ -138,18 +138,20 @@ def retry(
     runs: Runs = None,
     kind: Annotated[str, typer.Option(help="resume, restart or fork.")] = "resume",
     from_step: Annotated[
-        str | None, typer.Option("--from", help="For fork: path of a step; else the failed one.")
+        str | None, typer.Option("--from", help="For fork: path of a step. Default: the failed step.")
     ] = None,
     set_state: Annotated[
         str | None, typer.Option("--set-state", help="For fork: changes of the state as a JSON object; @FILE, -.")
     ] = None,
     latest: Annotated[
-        bool, typer.Option("--latest", help="Continue on the current versions, where steps fit.")
+        bool, typer.Option("--latest", help="Use the current versions, if the recorded steps match them.")
     ] = False,
     delay: Annotated[float, duration("The time before the first one starts.")] = 0.0,
     spread: Annotated[float, duration("The time over which the starts are spread, such as 15m.")] = 0.0,
-    lower_priority: Annotated[int, typer.Option(help="How much lower the priority is.")] = 10,
-    force: Annotated[bool, typer.Option("--force", help="Include runs that died five times or more.")] = False,
+    lower_priority: Annotated[int, typer.Option(help="Lower the priority by this many points.")] = 10,
+    force: Annotated[
+        bool, typer.Option("--force", help="Include runs that have failed for good five times or more.")
+    ] = False,
     rate: Rate = None,
     dry_run: DryRun = False,
     wait: Wait = True,
@@ -224,7 +226,7 @@ def ack(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Acknowledge a dead letter, or all that match: they are no longer counted, and still listed."""
+    """Acknowledge a dead letter, or all that match: they are still listed but no longer counted."""
     filters = _filters(None, task, lane, code, fingerprint, step, None, text)
     if runs is not None and len(runs) == 1 and not (filters or dry_run):
         _print_letter(url, api_key, lambda letters: letters.acknowledge(runs[0], note), json=json)

@@ -34,7 +34,8 @@ def dev(
     shared_database: Annotated[
         bool,
         typer.Option(
-            "--shared-database", help="Allow a database that is not a file of this folder. Its runs are executed here."
+            "--shared-database",
+            help="Allow a database other than a file in this folder. This process will execute its runs.",
         ),
     ] = False,
     no_ui: NoUi = False,

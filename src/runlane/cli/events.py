@@ -33,9 +33,10 @@ def send(
         str | None, typer.Option(help="The data of the event as JSON; @FILE reads a file, - reads stdin.")
     ] = None,
     id: Annotated[  # noqa: A002 - the word of the API
-        str | None, typer.Option(help="The sender's id: a second event with it is not stored.")
+        str | None,
+        typer.Option(help="The sender's id of the event; an event with an id that is already stored is ignored."),
     ] = None,
-    key: Annotated[str | None, typer.Option(help="What it is about, such as a customer.")] = None,
+    key: Annotated[str | None, typer.Option(help="The subject of the event, such as a customer.")] = None,
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,
@@ -108,7 +109,7 @@ def outcomes(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """List what triggers made of an event."""
+    """List the outcome of each trigger for an event."""
 
     async def on_server(client: Client) -> Sequence[TriggerOutcome]:
         return await client.event_outcomes(event, tenant=tenant)

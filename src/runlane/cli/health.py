@@ -21,7 +21,7 @@ def health(
     ] = None,
     host: Annotated[str, typer.Option(help="Host of the process.")] = "127.0.0.1",
     ready: Annotated[bool, typer.Option("--ready", help="Check readiness instead of liveness.")] = False,
-    timeout_seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long to wait for the answer.")] = 3.0,
+    timeout_seconds: Annotated[float, typer.Option(min=0.1, max=60, help="How long to wait for the response.")] = 3.0,
 ) -> None:
     """Exit with code 0 if a server or worker on this machine is alive, otherwise with 1."""
     path = "/ready" if ready else "/health"

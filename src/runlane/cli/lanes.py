@@ -27,9 +27,12 @@ app = typer.Typer()
 _SETTINGS = ("enabled", "max_slots", "poll_interval_ms", "fair", "priority_seconds", "stale_timeout_minutes")
 Enabled = Annotated[bool | None, typer.Option("--enable/--disable", help="A disabled lane starts no more runs.")]
 Fair = Annotated[
-    bool | None, typer.Option("--fair/--first-come", help="Fair shares for tenants, or the time of acceptance.")
+    bool | None,
+    typer.Option("--fair/--first-come", help="Start runs by fair shares of tenants, or by time of acceptance."),
 ]
-PrioritySeconds = Annotated[int | None, typer.Option(help="How long a point of priority may delay other runs (600).")]
+PrioritySeconds = Annotated[
+    int | None, typer.Option(help="Seconds by which a point of priority may delay other runs (600).")
+]
 StaleMinutes = Annotated[
     int | None, typer.Option(help="Interrupt and retry a run without progress for this long; 0 for never.")
 ]
@@ -156,7 +159,7 @@ def unassign(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Remove the assignment of kinds of runs. New runs use the lane that their code names; waiting ones stay."""
+    """Remove the assignment of kinds of runs. New runs use the lane that their code names; waiting runs stay."""
     tasks = split_names(kinds)
 
     async def on_server(client: Client) -> None:
@@ -215,14 +218,17 @@ def holds(name: LaneName, url: Url = None, api_key: ApiKey = None, json: Json = 
 @app.command()
 def hold(
     name: LaneName,
-    reason: Annotated[str, typer.Option(help="Why nothing may start.")],
-    owner: Annotated[str | None, typer.Option(help="Who or what holds it. Default: the user.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="When the hold ends by itself. Default: never.")] = None,
+    reason: Annotated[str, typer.Option(help="The reason for the hold.")],
+    owner: Annotated[str | None, typer.Option(help="The owner of the hold. Default: the current user.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Minutes until the hold expires. Default: never.")] = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Keep a lane from starting runs until the hold is released. When the command returns, no earlier claim is left."""
+    """Prevent a lane from starting runs until the hold is released.
+
+    When the command returns, earlier claims have ended.
+    """
     seconds = None if minutes is None else minutes * 60
 
     async def on_server(client: Client) -> LaneHold:

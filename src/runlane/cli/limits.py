@@ -59,7 +59,7 @@ def set_limits(
     in_flight: Annotated[int | None, typer.Option(help="Concurrent calls; 0 pauses the provider.")] = None,
     requests_per_minute: Annotated[int | None, typer.Option(help="Calls that may start within a minute.")] = None,
     tokens_per_minute: Annotated[
-        int | None, typer.Option(help="Input and output tokens of the calls of a minute.")
+        int | None, typer.Option(help="Input and output tokens of calls within a minute.")
     ] = None,
     no_limit: Annotated[
         str | None,
@@ -69,7 +69,7 @@ def set_limits(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Change limits during operation. Limits not given stay; every worker applies the change within about a second."""
+    """Change limits during operation. Other limits are kept. Every worker applies the change within about a second."""
     removed = frozenset(part.replace("-", "_") for part in split_names(no_limit))
     change = LimitChange(in_flight, requests_per_minute, tokens_per_minute, removed)
 

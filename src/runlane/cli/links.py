@@ -33,7 +33,7 @@ def create(
     run: Annotated[str, typer.Argument(help="Id of the run.", metavar="RUN")],
     step: Annotated[str, typer.Argument(help="Path of the question; see: runlane inbox", metavar="STEP")],
     person: Annotated[
-        str, typer.Option(help="The person that the link is for, recorded with the answer and in the audit log.")
+        str, typer.Option(help="The person who receives the link; recorded with the answer and in the audit log.")
     ],
     answer: Annotated[
         str | None, typer.Option(help="The fields as a JSON object, or a string; @FILE reads a file, - reads stdin.")
@@ -44,7 +44,7 @@ def create(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Create a link that gives this answer to a question without a key. Its address is printed once."""
+    """Create a link that answers a question without a key. Its URL is printed once."""
     from runlane.cli.question_form import parse_answer, parse_fields
 
     if (answer is None) == (not field):
@@ -70,7 +70,7 @@ def list_links(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """List the links that may be used, without their addresses."""
+    """List the valid links, without their URLs."""
     print_rows(
         _on_server(url, api_key, lambda client: client.links(run_id=run)),
         ["link", "run", "step", "person", "answer", "made by", "ends"],

@@ -29,10 +29,11 @@ def serve(
     app_path: Annotated[
         str | None, typer.Option("--app", metavar="APP", help="module:name of your App, to serve its tasks.")
     ] = None,
-    worker: Annotated[bool, typer.Option("--worker", help="Execute runs in this process, too.")] = False,
+    worker: Annotated[bool, typer.Option("--worker", help="Also execute runs in this process.")] = False,
     concurrency: Concurrency = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Offer only tools that read. On a server, use a key of a viewer.")
+        bool,
+        typer.Option("--read-only", help="Offer only tools that read. On a server, use a key with the role viewer."),
     ] = False,
     url: Url = None,
     api_key: ApiKey = None,

@@ -43,10 +43,10 @@ VaultId = Annotated[str, typer.Argument(help="Id of the vault.", metavar="VAULT"
 EntryId = Annotated[str, typer.Argument(help="Id of the entry.", metavar="ENTRY")]
 Title = Annotated[str, typer.Argument(help="1 to 50 letters, digits and hyphens.", metavar="TITLE")]
 Description = Annotated[str, typer.Option(help="The purpose of the memory.")]
-Key = Annotated[str | None, typer.Option("--idempotency-key", help="A repeated call with the same key does nothing.")]
-FromFile = Annotated[Path | None, typer.Option("--file", help="Read it from this file; - reads stdin.")]
+Key = Annotated[str | None, typer.Option("--idempotency-key", help="A repeated call with the same key has no effect.")]
+FromFile = Annotated[Path | None, typer.Option("--file", help="Read the text from this file; - reads stdin.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="NAME=VALUE; may be given several times.")]
-Committed = Annotated[bool, typer.Option("--committed", help="Read from the database, not from the file of the node.")]
+Committed = Annotated[bool, typer.Option("--committed", help="Read from the database instead of the node's file.")]
 
 
 def call(
@@ -87,7 +87,7 @@ def create_user(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Create a user, for whom memory is stored."""
+    """Create a user who can own vaults."""
     made = call(
         url,
         api_key,
@@ -184,7 +184,7 @@ def create_memory(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Create a memory with its context."""
+    """Create a memory with a context document."""
     made = call(
         url,
         api_key,
@@ -359,7 +359,7 @@ def get_context(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Show the context document, or another fragment."""
+    """Print the context document, or another fragment."""
     consistency = "committed" if committed else "local"
     found = call(url, api_key, tenant, lambda memory: memory.get_fragment(memory_id, name, consistency=consistency))
     if json:

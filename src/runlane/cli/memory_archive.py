@@ -56,7 +56,7 @@ def _started(
 def reindex(
     memory_id: MemoryId, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
-    """Start a run that computes all embeddings of a memory again."""
+    """Start a run that recomputes all embeddings of a memory."""
 
     async def start(connection: Resources, owner: str) -> Accepted:
         from runlane.submit.memory_runs import start_reindex
@@ -70,7 +70,7 @@ def reindex(
 def start_export(
     memory_id: MemoryId, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
-    """Start a run that writes everything of a memory to its log, for memories of any size."""
+    """Start a run that exports a memory of any size to the run's log."""
 
     async def start(connection: Resources, owner: str) -> Accepted:
         from runlane.submit.memory_runs import start_export
@@ -122,7 +122,7 @@ def import_memory(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Start runs that add the entries of an exported memory, and write its fragments, in their order."""
+    """Start runs that import the entries and fragments of an exported memory, in their order."""
     try:
         given = import_of(from_json(MemoryExport, read_json_file(exported)))
     except ValueError:
@@ -156,7 +156,7 @@ def purge(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Start a run that deletes the content of the entries of a memory. Fragments stay."""
+    """Start a run that deletes the content of a memory's entries. Fragments are kept."""
     before_us = None if before is None else _moment(before)
 
     async def start(connection: Resources, owner: str) -> Accepted:

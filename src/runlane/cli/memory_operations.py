@@ -74,7 +74,7 @@ def correct_entry(
     memory_id: MemoryId,
     entry: EntryId,
     text: Annotated[str | None, typer.Argument(help="The correct text.")] = None,
-    reason: Annotated[str, typer.Option(help="Why it is corrected.")] = "corrected",
+    reason: Annotated[str, typer.Option(help="The reason for the correction.")] = "corrected",
     file: FromFile = None,
     key: Key = None,
     tenant: Tenant = None,
@@ -161,7 +161,7 @@ def await_commit(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Wait until the changes before this call are in the database; exit code 4 if they are not."""
+    """Wait until all earlier changes are in the database; exit code 4 if the wait times out."""
     result = call(url, api_key, tenant, lambda memory: memory.await_commit(memory_id, timeout))
     line = f"{result.state.value}: {result.committed_seq} of {result.seq} operations are in the database."
     if result.rejected is not None:
@@ -194,7 +194,7 @@ def get_tools_schema() -> None:
 
 @app.command(name="status")
 def status(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Show how the process stores memory, what it has not replicated, and its parked memories."""
+    """Show the storage mode of the process, its replication backlog and its parked memories."""
     found = call(url, api_key, None, lambda memory: memory.status())
     if json:
         print_json(to_dict(found))
@@ -211,7 +211,7 @@ def status(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
 def retry(
     memory_id: MemoryId, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
-    """Replicate the operations of a parked memory again; superseded ones are appended with new numbers."""
+    """Retry the operations of a parked memory; superseded operations are appended with new numbers."""
     call(url, api_key, tenant, lambda memory: memory.retry_parked(memory_id))
     print_result({"retried": memory_id}, f"{memory_id}: its operations are replicated again.", json=json)
 
@@ -220,7 +220,7 @@ def retry(
 def discard(
     memory_id: MemoryId, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
-    """Drop the rejected operation of a parked memory, or all that wait if it was superseded."""
+    """Discard the rejected operation of a parked memory, or all pending ones if the memory was superseded."""
     dropped = call(url, api_key, tenant, lambda memory: memory.discard_parked(memory_id))
     print_result(to_dict(dropped), f"{memory_id}: dropped operation {dropped.seq} ({dropped.kind.value}).", json=json)
 
@@ -232,7 +232,7 @@ def export(
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
-    """Print everything of a memory, or of a tenant, as JSON."""
+    """Print a memory, or all memories of a tenant, as JSON."""
 
     async def work(memory: MemoryVerbs) -> Any:
         if memory_id is not None:

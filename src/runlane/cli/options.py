@@ -81,7 +81,7 @@ AppOption = Annotated[
 ]
 Tenant = Annotated[str | None, typer.Option(help="The tenant. Default: default; on a server, the tenant of the key.")]
 TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Change definitions of another source, too, and own them from now on.")
+    bool, typer.Option("--take-over", help="Also change definitions of another source, and take over their ownership.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would happen and change nothing.")]
 
@@ -94,7 +94,8 @@ After = Annotated[
     list[str] | None, typer.Option(help="Start after this run; may be given several times.", metavar="RUN")
 ]
 OnEnd = Annotated[
-    str, typer.Option(help="When: success (all completed), end (all ended) or any_failed (one of them failed).")
+    str,
+    typer.Option(help="When to start: success (all completed), end (all ended) or any_failed (at least one failed)."),
 ]
 Last = Annotated[bool, typer.Option("--last", help="Use the newest run instead of RUN.")]
 

@@ -18,17 +18,17 @@ _GIGABYTE = 1_000_000_000
 
 def plan(
     runs_per_second: Annotated[float, typer.Option(min=0.001, help="Runs that start per second in the busiest hour.")],
-    run_seconds: Annotated[float, typer.Option(min=0, help="How long a run executes, without waits for people.")],
-    steps: Annotated[int, typer.Option(min=1, help="Steps of a run; 1 for a task.")] = 1,
-    events: Annotated[int, typer.Option(min=0, help="Further events of a run, such as log lines.")] = 0,
-    bytes_per_run: Annotated[int, typer.Option(min=0, help="Size of input, outputs and results of a run.")] = 0,
-    followers: Annotated[int, typer.Option(min=0, help="Open event streams at the same time.")] = 0,
+    run_seconds: Annotated[float, typer.Option(min=0, help="Execution time of a run, without waits for people.")],
+    steps: Annotated[int, typer.Option(min=1, help="Number of steps of a run; 1 for a task.")] = 1,
+    events: Annotated[int, typer.Option(min=0, help="Number of further events of a run, such as log lines.")] = 0,
+    bytes_per_run: Annotated[int, typer.Option(min=0, help="Size of the input, outputs and result of a run.")] = 0,
+    followers: Annotated[int, typer.Option(min=0, help="Number of concurrently open event streams.")] = 0,
     concurrency: Annotated[int, typer.Option(min=1, help="Slots of a worker (RUNLANE_CONCURRENCY).")] = 50,
     connections: Annotated[
         int, typer.Option(min=2, help="Connections of a process (RUNLANE_DATABASE_CONNECTIONS).")
     ] = 8,
     retention_days: Annotated[float, typer.Option(min=0, help="How long runs are kept (RUNLANE_RETENTION_DAYS).")] = 30,
-    busy_hours: Annotated[float, typer.Option(min=0, max=24, help="Hours of a day with this load.")] = 24,
+    busy_hours: Annotated[float, typer.Option(min=0, max=24, help="Hours per day with this load.")] = 24,
     json: Json = False,
 ) -> None:
     """Estimate workers, connections, memory and disk for a load, from measured figures. Needs no database."""

@@ -44,7 +44,7 @@ def set_quota(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Set a quota of a tenant. It applies to every request that begins after the command has returned."""
+    """Set a quota of a tenant. It applies to every request that starts after the command has returned."""
     if (limit is None) is not no_limit:
         raise InvalidRequest("Give either a limit or --no-limit.")
 

@@ -73,7 +73,7 @@ def set_role(
 def delete(
     name: Annotated[str, typer.Argument(help="The role.")], url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
-    """Delete a role that no key has."""
+    """Delete a role that no key uses."""
 
     async def on_database(database: Database) -> Role:
         from runlane.store.access.roles import delete_role

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 Message = Annotated[
     str | None,
-    typer.Option("--message", help="The message for an orchestration or an agent; NAME is not a task then."),
+    typer.Option("--message", help="The message for an orchestration or an agent; NAME must not be a task."),
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Follow the run until it ends; the exit code is its outcome.")]
 OrderingKey = Annotated[
     str | None, typer.Option("--key", help="Ordering key: runs with the same key are executed one at a time.")
 ]
 FairnessKey = Annotated[
-    str | None, typer.Option(help="Runs with different keys get equal shares of the starts in a lane.")
+    str | None, typer.Option(help="Fairness key: runs with different keys get equal shares of the starts in a lane.")
 ]
 
 
@@ -47,7 +47,7 @@ FlowControlRules = Annotated[
     str | None,
     typer.Option(
         "--flow-control",
-        help="Rules in place of the declared ones, as a JSON object by name; null removes one. @FILE reads a file.",
+        help="Rules that replace the declared ones, as a JSON object by name; null removes one. @FILE reads a file.",
     ),
 ]
 ExpiresAfter = Annotated[float | None, duration("Cancel the run if it has not started after this time, such as 15m.")]
@@ -63,7 +63,7 @@ def run(
     priority: Annotated[int, typer.Option(help="-100 to 100; higher values run earlier.")] = 0,
     key: OrderingKey = None,
     delay: Annotated[float, duration("The time before the run may start, such as 90s or 2h.")] = 0,
-    hold: Annotated[bool, typer.Option("--hold", help="Wait for an approval.")] = False,
+    hold: Annotated[bool, typer.Option("--hold", help="Hold the run until it is approved.")] = False,
     fairness_key: FairnessKey = None,
     after: After = None,
     after_on: OnEnd = "success",
@@ -72,7 +72,7 @@ def run(
     flow_control: FlowControlRules = None,
     unique_key: Annotated[str | None, typer.Option(help="At most one open run of NAME has this key.")] = None,
     expires_after: ExpiresAfter = None,
-    webhook_url: Annotated[str | None, typer.Option(help="Called when the run ends.")] = None,
+    webhook_url: Annotated[str | None, typer.Option(help="URL to call when the run ends.")] = None,
     webhook_secret_file: SecretFile = None,
     timeout: Timeout = None,
     url: ServerUrl = None,
@@ -81,7 +81,7 @@ def run(
 ) -> None:
     """Start a run on a server. Exit codes with --follow: 0 completed, 1 failed, 3 cancelled, 4 timeout.
 
-    On a terminal, the questions of an orchestration are asked here.
+    On a terminal, the command asks the questions of an orchestration.
     """
     from runlane.cli.target import announce, server_for
 

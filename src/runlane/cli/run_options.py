@@ -16,7 +16,7 @@ ErrorCode = Annotated[str | None, typer.Option(help="Only runs with this error c
 PinnedTo = Annotated[
     str | None, typer.Option(help="Only runs of this version of their orchestration or agent.", metavar="VERSION")
 ]
-Roots = Annotated[bool, typer.Option("--roots", help="Without runs that other runs started as tools.")]
+Roots = Annotated[bool, typer.Option("--roots", help="Exclude runs that other runs started as tools.")]
 Longer = Annotated[float | None, duration("Only runs that took at least this time.")]
 Shorter = Annotated[float | None, duration("Only runs that took at most this time.")]
 MinCost = Annotated[float | None, typer.Option(help="Only runs that cost at least this many dollars.")]

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Latest = Annotated[
-    bool, typer.Option("--latest", help="Continue on the current versions, where the recorded steps fit them.")
-]
+Latest = Annotated[bool, typer.Option("--latest", help="Use the current versions, if the recorded steps match them.")]
 
 
 @app.command(name="list")
@@ -170,7 +168,7 @@ def logs(
 
 @app.command(cls=RunCommand)
 def cancel(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Cancel a run that has not ended. It never runs again."""
+    """Cancel a run that has not ended."""
     _print_status(run, lambda runs, run_id: runs.cancel(run_id), url, api_key, json=json)
 
 
@@ -178,7 +176,7 @@ def cancel(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = No
 def retry(
     run: RunId, latest: Latest = False, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
-    """Retry a failed run, with all its attempts."""
+    """Retry a failed run, with all its attempts available again."""
     _print_status(run, lambda runs, run_id: runs.retry(run_id, latest=latest), url, api_key, json=json)
 
 
@@ -239,13 +237,13 @@ def resume(
         str | None, typer.Option(help="The fields as a JSON object, or a string; @FILE reads a file, - reads stdin.")
     ] = None,
     field: Annotated[list[str] | None, typer.Option(help="One field as NAME=VALUE. May be repeated.")] = None,
-    step: Annotated[str | None, typer.Option(help="Id or path of the step, if several ask.")] = None,
+    step: Annotated[str | None, typer.Option(help="Id or path of the step, if several questions are open.")] = None,
     last: Last = False,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Answer a question of a run. On a terminal, it is asked here if neither --answer nor --field is given."""
+    """Answer a question of a run. On a terminal, without --answer and --field, the command asks the question."""
     from runlane.cli.question_form import ask, choose_question, interruptible, parse_answer, parse_fields
 
     if answer is not None and field:
@@ -272,7 +270,7 @@ def fork(
     run: RunId,
     from_step: Annotated[str, typer.Option("--from", help="Path of a recorded step; see: runlane runs steps.")],
     state: Annotated[
-        str | None, typer.Option(help="Changes of the state as a JSON object; @FILE reads a file, - reads stdin.")
+        str | None, typer.Option(help="Changes to the state as a JSON object; @FILE reads a file, - reads stdin.")
     ] = None,
     latest: Latest = False,
     last: Last = False,
@@ -280,7 +278,7 @@ def fork(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Start a new run at a recorded step of this one. The steps before it are copied and not run again."""
+    """Start a new run at a recorded step of this run. Earlier steps are copied, not executed again."""
     edits = read_object(state, "--state", "the changes of the state")
 
     async def work(runs: RunBackend) -> Accepted:

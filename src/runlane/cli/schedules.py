@@ -167,7 +167,7 @@ def set_schedule(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Change settings of a schedule. New times begin after the change."""
+    """Change settings of a schedule. New times apply to later slots only."""
     fields = _settings(cron, every, at, zone, overlap, settings)
     if not fields:
         raise InvalidRequest("Nothing to change. See: runlane schedules set --help")
@@ -184,7 +184,7 @@ def pause(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Pause a schedule: no slot starts a run until it is resumed."""
+    """Pause a schedule: no run starts until it is resumed."""
     done = _with(url, api_key, lambda backend: backend.pause(schedule, reason, tenant=tenant))
     print_result(asdict(done), f"{done.id}: paused.", json=json)
 
@@ -192,13 +192,13 @@ def pause(
 @app.command()
 def resume(
     schedule: ScheduleId,
-    catch_up: Annotated[str, typer.Option(help="Which slots of the pause are started: none, latest or all.")] = "none",
+    catch_up: Annotated[str, typer.Option(help="Which slots of the pause to start: none, latest or all.")] = "none",
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Resume a schedule. The slots of the pause are recorded as missed unless --catch-up starts them."""
+    """Resume a schedule. The slots during the pause are recorded as missed unless --catch-up starts them."""
     chosen: Any = _one_of("--catch-up", catch_up, ("none", "latest", "all"))
     done, firings = _with(url, api_key, lambda backend: backend.resume(schedule, catch_up=chosen, tenant=tenant))
     value = {"schedule": asdict(done), "firings": [asdict(firing) for firing in firings]}
@@ -209,7 +209,8 @@ def resume(
 def trigger(
     schedule: ScheduleId,
     given: Annotated[
-        str | None, typer.Option("--input", help="In place of the schedule's input; @FILE, or - for stdin.")
+        str | None,
+        typer.Option("--input", help="Input that replaces the schedule's; @FILE reads a file, - reads stdin."),
     ] = None,
     overlap: Overlap = None,
     tenant: Tenant = None,
@@ -238,7 +239,7 @@ def backfill(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Start runs for slots of the past that have started nothing; by default one after the other."""
+    """Start runs for past slots that started no run; by default, one after another."""
     chosen: Any = _overlap(overlap, "queue_all")
     done = _with(
         url,
@@ -273,7 +274,7 @@ def preview(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Explain times in words and show their next slots; nothing is stored."""
+    """Explain times in words and show their next slots, without storing anything."""
     timing = _settings(cron, every, at, zone, None, None)
     found = _with(url, api_key, lambda backend: backend.preview(timing, count, tenant=tenant), creates=True)
     if json:
@@ -294,7 +295,7 @@ def firings(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Show what was decided about the slots of a schedule, newest first."""
+    """Show the firings of a schedule: the decision about each slot, newest first."""
     found = _with(url, api_key, lambda backend: backend.firings(schedule, limit=limit, tenant=tenant))
     _print_firings(found, json=json)
 

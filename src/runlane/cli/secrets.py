@@ -95,7 +95,7 @@ def list_secrets(tenant: Tenant = None, url: Url = None, api_key: ApiKey = None,
 def used_by(
     name: SecretName, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
-    """List the definitions that refer to a secret, whether it exists or not."""
+    """List the definitions that refer to a secret, even if it does not exist."""
 
     async def on_database(database: Database) -> Sequence[SecretUser]:
         from runlane.store.definition_users import find_secret_users
@@ -131,14 +131,14 @@ def delete(
 
 @app.command()
 def rotate(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant. Default: all that you may see.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant. Default: all tenants that you may see.")] = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Encrypt secrets that use an older key with the first key. Safe to interrupt, to repeat, and during runs.
+    """Re-encrypt secrets that use an older key with the first key. Safe to interrupt, repeat and use during runs.
 
-    Exit code 1 if some secrets cannot be decrypted by any configured key.
+    Exit code 1 if no configured key can decrypt some of the secrets.
     """
 
     async def on_database(database: Database) -> RotatedSecrets:

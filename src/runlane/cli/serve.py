@@ -12,10 +12,13 @@ from runlane.cli.options import AppPath, Concurrency, Graphs, Lanes, NoUi, Port
 def serve(
     app: AppPath = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. 0.0.0.0 accepts other machines and needs an API key.")
+        str,
+        typer.Option(
+            help="Address to listen on. 0.0.0.0 accepts requests from other machines and requires an API key."
+        ),
     ] = "127.0.0.1",
     port: Port = None,
-    worker: Annotated[bool, typer.Option("--worker", help="Execute runs in this process, too.")] = False,
+    worker: Annotated[bool, typer.Option("--worker", help="Also execute runs in this process.")] = False,
     lanes: Lanes = None,
     concurrency: Concurrency = None,
     graphs: Graphs = None,

@@ -24,11 +24,13 @@ app = typer.Typer()
 TenantId = Annotated[str, typer.Argument(help="Id of the tenant.", metavar="TENANT")]
 DisplayName = Annotated[str | None, typer.Option(help="Name for people. Default: the id.")]
 MaxQueued = Annotated[int | None, typer.Option(help="Maximum number of runs that have not ended.")]
-MaxRunning = Annotated[int | None, typer.Option(help="Maximum number of concurrent runs in the cluster; others wait.")]
+MaxRunning = Annotated[
+    int | None, typer.Option(help="Maximum number of concurrent runs in the cluster; further runs wait.")
+]
 Rate = Annotated[float | None, typer.Option(help="New runs per second; bursts of one second are allowed.")]
 MaxCost = Annotated[float | None, typer.Option(help="Maximum cost of models per day (UTC), in dollars.")]
 OnCap = Annotated[
-    str | None, typer.Option(help="What a step does at that cost: fail (the default), or ask a person for more.")
+    str | None, typer.Option(help="What a step does at that limit: fail (the default), or ask a person to raise it.")
 ]
 
 Weight = Annotated[float | None, typer.Option(help="Its share of the starts in a lane, relative to others: 0.1 to 10.")]

@@ -47,7 +47,7 @@ def list_threads(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """List threads, those that changed last first."""
+    """List threads, most recently changed first."""
     wanted: dict[str, Any] = {
         "status": None if status is None else status.value,
         "metadata": None if metadata is None else read_object(metadata, "--metadata", "what the metadata contains"),

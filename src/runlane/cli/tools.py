@@ -44,7 +44,7 @@ def import_openapi(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Write a tool for every operation of a web service; report what was left out and why.
+    """Write a tool for every operation of a web service; report skipped operations with the reason.
 
     Exit code 1 if a tool was not written because its file exists.
     """

@@ -38,7 +38,7 @@ def outcomes(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """List what a trigger made of events, newest event first."""
+    """List the outcomes of a trigger, newest event first."""
     from runlane.domain.tenant_event import Outcome
 
     if outcome is not None and outcome not in set(Outcome):
@@ -71,7 +71,7 @@ def replay(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Evaluate stored events for a trigger, except those that started a run for it."""
+    """Evaluate stored events for a trigger again, except those for which it started a run."""
     from_us, until_us = _moment(since, "--from"), None if until is None else _moment(until, "--until")
     after: str | None = None
     events: list[str] = []

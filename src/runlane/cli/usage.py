@@ -38,7 +38,7 @@ def usage(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Show the calls, tokens and cost of models. A call without a known price counts as unpriced, not as free."""
+    """Show the calls, tokens and cost of models. Calls without a known price are counted as unpriced, not as free."""
     groups = (*GROUPS, _RUN)
     if group not in groups:
         raise InvalidRequest(f'"{group}" is not a valid group{nearest(group, groups)}. Groups: {", ".join(groups)}.')

@@ -70,7 +70,7 @@ def delivery(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Show a delivery: what is sent, and every try with its answer."""
+    """Show a delivery: its message, and every attempt with the response."""
 
     async def on_database(database: Database) -> WebhookDeliveryLog:
         from runlane.store.webhooks.deliveries import read_delivery
@@ -96,7 +96,7 @@ def replay(
     endpoint: Annotated[str | None, typer.Option(help="Only those of this endpoint.")] = None,
     since: Annotated[str | None, typer.Option(help="Only those since this time: 2026-01-31T12:00:00Z.")] = None,
     type_: Annotated[str | None, typer.Option("--type", help="Only those of this type.")] = None,
-    max_tries: Annotated[int, typer.Option(min=1, max=10, help="How often a replay is tried.")] = 1,
+    max_tries: Annotated[int, typer.Option(min=1, max=10, help="Maximum number of attempts of a replay.")] = 1,
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,

@@ -28,7 +28,7 @@ EndpointOrDefault = Annotated[
 def rotate(
     endpoint_id: EndpointOrDefault = None,
     overlap_hours: Annotated[
-        float, typer.Option(help="Hours for which messages also have the signature of the previous secret.")
+        float, typer.Option(help="Hours during which messages are also signed with the previous secret.")
     ] = 24.0,
     tenant: Tenant = None,
     url: Url = None,

@@ -41,11 +41,13 @@ def set_source(
     ] = None,
     event: Annotated[str | None, typer.Option(help="Beginning of the event names. Default: NAME.")] = None,
     header: Annotated[str, typer.Option(help="For hmac: the header with the signature.")] = "X-Signature",
-    prefix: Annotated[str, typer.Option(help="For hmac: what precedes the signature, such as sha256=.")] = "",
+    prefix: Annotated[str, typer.Option(help="For hmac: the prefix of the signature, such as sha256=.")] = "",
     encoding: Annotated[str, typer.Option(help="For hmac: hex or base64.")] = "hex",
     id_header: Annotated[str | None, typer.Option(help="For hmac and bearer: the header with the sender's id.")] = None,
     rate: Annotated[int, typer.Option(help="Maximum number of requests in a minute.")] = DEFAULT_RATE,
-    enabled: Annotated[bool, typer.Option("--enable/--disable", help="Requests to a disabled source get 404.")] = True,
+    enabled: Annotated[
+        bool, typer.Option("--enable/--disable", help="Requests to a disabled source receive 404.")
+    ] = True,
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,
@@ -108,7 +110,7 @@ def list_sources(tenant: Tenant = None, url: Url = None, api_key: ApiKey = None,
 def rotate_token(
     name: SourceName, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
-    """Give a source a new path; the old one is rejected from then on."""
+    """Give a source a new path; requests to the old path are rejected."""
 
     async def on_server(client: Client) -> _Changed:
         return await client.webhook_sources.rotate_token(name, tenant=tenant)

@@ -32,15 +32,15 @@ EndpointId = Annotated[str, typer.Argument(help="The endpoint's id.", metavar="E
 Types = Annotated[str | None, typer.Option(help="Types of messages, comma-separated. Default: all.")]
 Targets = Annotated[str | None, typer.Option(help="Only messages about these targets, comma-separated.")]
 LanesOnly = Annotated[str | None, typer.Option("--lanes", help="Only messages about runs of these lanes.")]
-Include = Annotated[str | None, typer.Option(help="Send ended runs with input and result: input,result.")]
+Include = Annotated[str | None, typer.Option(help="Fields to include for ended runs: input,result.")]
 Tags = Annotated[str | None, typer.Option("--tags", help="Only messages about runs with one of these tags.")]
 Headers = Annotated[
     list[str] | None,
     typer.Option("--header", help='A header, such as "X-Team: {secret.TEAM}". May be repeated; "" removes all.'),
 ]
-Rate = Annotated[float | None, typer.Option(help="Deliveries per second.")]
-InFlight = Annotated[int | None, typer.Option(help="Deliveries at once.")]
-Ordered = Annotated[bool | None, typer.Option("--ordered/--unordered", help="Messages of one run in order.")]
+Rate = Annotated[float | None, typer.Option(help="Maximum number of deliveries per second.")]
+InFlight = Annotated[int | None, typer.Option(help="Maximum number of concurrent deliveries.")]
+Ordered = Annotated[bool | None, typer.Option("--ordered/--unordered", help="Deliver the messages of a run in order.")]
 Description = Annotated[str | None, typer.Option(help="A description for people.")]
 
 
@@ -88,7 +88,7 @@ def show(endpoint_id: EndpointId, url: Url = None, api_key: ApiKey = None, json:
 
 @app.command()
 def create(
-    destination: Annotated[str, typer.Argument(help="Where messages go: https://host/path.", metavar="URL")],
+    destination: Annotated[str, typer.Argument(help="URL of the receiver: https://host/path.", metavar="URL")],
     types: Types = None,
     targets: Targets = None,
     lanes: LanesOnly = None,
@@ -230,7 +230,7 @@ def send_test(endpoint_id: EndpointId, url: Url = None, api_key: ApiKey = None, 
 
 @app.command()
 def delete(endpoint_id: EndpointId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Delete an endpoint. What was not delivered is discarded."""
+    """Delete an endpoint. Undelivered messages are discarded."""
 
     async def on_database(database: Database) -> WebhookEndpoint:
         from runlane.store.webhooks.endpoints import delete_endpoint

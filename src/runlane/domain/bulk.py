@@ -84,9 +84,9 @@ class BulkItem:
     no: Annotated[int, Field(description="The position of the run in the job, from 1.")]
     run_id: str
     state: ItemState
-    code: Annotated[str | None, Field(description="Of a refused one: the code of the error.")]
-    reason: Annotated[str | None, Field(description="Of a refused one: why.")]
-    new_run_id: Annotated[str | None, Field(description="The run that was started, if one was.")]
+    code: Annotated[str | None, Field(description="The error code of a refused run.")]
+    reason: Annotated[str | None, Field(description="The reason for a refused run.")]
+    new_run_id: Annotated[str | None, Field(description="The started run, if any.")]
     settled_at_us: Annotated[Timestamp | None, Field(alias="settled_at")]
 
 

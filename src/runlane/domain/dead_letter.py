@@ -98,7 +98,7 @@ class DeadLetter(DeadLetterSummary):
     attempts: tuple[Attempt, ...]
     steps: Annotated[tuple[FailedStep, ...], Field(description="The last recorded steps, in order; at most 100.")] = ()
     run_state: Annotated[
-        Mapping[str, Any] | None, Field(description="Of a run with steps: the state when it failed.")
+        Mapping[str, Any] | None, Field(description="The state of a run with steps when it failed.")
     ] = None
     run_status: Annotated[
         Status | None, Field(description="The status of the run now; null if retention has deleted it.")
@@ -140,7 +140,7 @@ class DeadLetterGroup:
     first_failed_at_us: Annotated[Timestamp, Field(alias="first_failed_at")]
     last_died_at_us: Annotated[Timestamp, Field(alias="last_died_at")]
     sample: Annotated[DeadLetterSummary, Field(description="The latest of its letters.")]
-    versions: Annotated[tuple[GroupVersion, ...], Field(description="At most the 10 that failed last, that first.")]
+    versions: Annotated[tuple[GroupVersion, ...], Field(description="At most 10, latest failure first.")]
     daily: Annotated[
         tuple[int, ...], Field(description="Letters by the day (UTC) of their last death: 14 days, today last.")
     ]

@@ -62,7 +62,7 @@ class Firing:
     count: int = 1
     run_status: Annotated[
         Status | None,
-        Field(description="Of the run that it has started, while that is kept; null in responses to changes."),
+        Field(description="The status of the started run, as long as the run is kept; null in responses to changes."),
     ] = None
 
 

@@ -55,7 +55,7 @@ class RateLimitRule(BaseModel):
     key: Key = ""
     max: Starts = Field(description="Starts per period.")
     per_seconds: Seconds = Field(description="The period.")
-    burst: Starts | None = Field(None, description="Starts that may come at once after a pause; `max` by default.")
+    burst: Starts | None = Field(None, description="Starts that are allowed at once after a pause; `max` by default.")
     on_limit: Literal["reject", "drop"] = Field("reject", description="Whether a further start is an error or dropped.")
 
 
@@ -79,11 +79,13 @@ class DebounceRule(BaseModel):
     model_config = _STRICT
 
     key: Key = ""
-    delay_seconds: Seconds = Field(description="How long no further start must come.")
+    delay_seconds: Seconds = Field(description="How long to wait for further starts.")
     max_delay_seconds: Seconds | None = Field(
         None, description=f"The longest delay since the first start; {DELAYS_AT_MOST} times delay_seconds by default."
     )
-    mode: Literal["trailing", "leading"] = Field("trailing", description="Which input the run gets: the last or first.")
+    mode: Literal["trailing", "leading"] = Field(
+        "trailing", description="Which input the run uses: the last or the first."
+    )
 
     @model_validator(mode="after")
     def _bounded(self) -> DebounceRule:
@@ -99,7 +101,7 @@ class BatchRule(BaseModel):
 
     key: Key = ""
     max_size: int = Field(ge=1, le=MAX_BATCH_SIZE, description="Starts per run. A run also has at most 1 MB of inputs.")
-    max_wait_seconds: Seconds = Field(description="How long the first start waits at most.")
+    max_wait_seconds: Seconds = Field(description="Maximum waiting time of the first start.")
 
 
 class BacklogRule(BaseModel):
@@ -150,14 +152,16 @@ class FlowControl(BaseModel):
     )
     rate_limit: RateLimitRule | None = Field(None, description="At most N starts per period and key.")
     throttle: ThrottleRule | None = Field(None, description="Spread the starts of a key over time.")
-    debounce: DebounceRule | None = Field(None, description="Make one run of starts that follow each other quickly.")
+    debounce: DebounceRule | None = Field(
+        None, description="Combine starts that follow each other quickly into one run."
+    )
     batch: BatchRule | None = Field(None, description="Collect the inputs of several starts into one run.")
     concurrency: list[ConcurrencyLimitRule] | None = Field(
         None, max_length=MAX_LIMITS, description="At most N runs per key at once. All limits of a run must have room."
     )
     max_backlog: BacklogRule | None = Field(None, description="At most N runs per key wait for their start.")
     expires_after_seconds: Annotated[float, Field(gt=0, le=366 * 86400)] | None = Field(
-        None, description="A run that has not started by then ends as cancelled, with the code expired."
+        None, description="A run that has not started by then is cancelled with the code expired."
     )
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ class GraphNode:
     id: str
     name: str
     type: str
-    container: Annotated[str | None, Field(description="The innermost parallel or loop step around it.")] = None
+    container: Annotated[str | None, Field(description="The innermost parallel or loop step that contains it.")] = None
     uses: Annotated[
         Mapping[str, str], Field(description="What it refers to: `agent`, `tool`, `orchestration` or `task`.")
     ] = field(default_factory=dict[str, str])
@@ -58,17 +58,17 @@ class OrchestrationGraph:
 class StepStanding:
     """What a run has done with one step."""
 
-    executions: Annotated[int, Field(description="How often it has begun.")] = 0
+    executions: Annotated[int, Field(description="The number of executions that have started.")] = 0
     running: int = 0
     waiting: int = 0
     failed: int = 0
-    outcome: Annotated[str, Field(description="Of the execution that began last.")] = "running"
-    tries: Annotated[int, Field(description="Tries that failed, of all executions.")] = 0
+    outcome: Annotated[str, Field(description="From the latest execution.")] = "running"
+    tries: Annotated[int, Field(description="The number of failed tries in all executions.")] = 0
     cost_usd: float | None = None
-    last_path: Annotated[str, Field(description="The path of the execution that began last.")] = ""
-    started_at_us: Annotated[
-        Timestamp | None, Field(alias="started_at", description="Of the execution that began last.")
-    ] = None
+    last_path: Annotated[str, Field(description="The path of the latest execution.")] = ""
+    started_at_us: Annotated[Timestamp | None, Field(alias="started_at", description="From the latest execution.")] = (
+        None
+    )
     ended_at_us: Annotated[Timestamp | None, Field(alias="ended_at")] = None
 
 

@@ -251,9 +251,11 @@ class RunSummary:
     progress_note: str | None = None
     tags: Annotated[tuple[str, ...], Field(description="Sorted; see `PATCH /runs/{run_id}/tags`.")] = ()
     total_cost_usd: Annotated[
-        float | None, Field(description="Of its model calls so far; null for a task, or if no price is known.")
+        float | None, Field(description="The cost of its model calls so far; null for a task, or if no price is known.")
     ] = None
-    total_tokens: Annotated[int | None, Field(description="Of its model calls so far; null for a task.")] = None
+    total_tokens: Annotated[int | None, Field(description="The tokens of its model calls so far; null for a task.")] = (
+        None
+    )
 
     @computed_field(description="1 for the first start, and one more for each failure or lost worker that it survived.")
     @property
@@ -298,7 +300,7 @@ class Run(RunSummary):
     result: Any = None
     error: dict[str, Any] | None = None
     state: Annotated[
-        dict[str, Any] | None, Field(description="Of a run with steps: the state after the steps that have ended.")
+        dict[str, Any] | None, Field(description="The state of a run with steps, after the steps that have ended.")
     ] = None
     waiting_for: Annotated[tuple[Question, ...], Field(description="Its open waits.")] = ()
     definition: Annotated[
@@ -310,26 +312,24 @@ class Run(RunSummary):
         tuple[ChildRun, ...],
         Field(description="The runs that this one has called as tools, in order; at most the first 100."),
     ] = ()
-    blocked_by: Annotated[str | None, Field(description="Of a blocked run: the run that holds its ordering key.")] = (
-        None
-    )
+    blocked_by: Annotated[str | None, Field(description="The run that holds the ordering key of a blocked run.")] = None
     waiting_reason: Annotated[
         WaitingReason | None,
-        Field(description="Of a run that has not ended and does not move: why."),
+        Field(description="The reason why an open run does not proceed."),
     ] = None
     schedule_id: Annotated[str | None, Field(description="The schedule that has started the run.")] = None
     slot_us: Annotated[
         Timestamp | None, Field(alias="slot", description="The slot of the schedule that the run was started for.")
     ] = None
-    previous_slot_us: Annotated[Timestamp | None, Field(alias="previous_slot", description="The slot before it.")] = (
-        None
-    )
+    previous_slot_us: Annotated[
+        Timestamp | None, Field(alias="previous_slot", description="The previous slot of the schedule.")
+    ] = None
     expires_at_us: Annotated[
-        Timestamp | None, Field(alias="expires_at", description="If it has not started by then, it is cancelled.")
+        Timestamp | None, Field(alias="expires_at", description="A run that has not started by then is cancelled.")
     ] = None
     after: Annotated[
         RunDependencies | None,
-        Field(description="The runs that it starts after, each with the status it ended with, and how many are open."),
+        Field(description="The runs that it waits for, each with its final status, and the number of open ones."),
     ] = None
     origin: Annotated[
         dict[str, Any] | None,

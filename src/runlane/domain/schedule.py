@@ -192,17 +192,23 @@ class ScheduleSettings(ScheduleTiming):
     target: ScheduleTarget = Field(description="What its runs execute.")
     message: str = Field("", max_length=200_000, description="The message of an orchestration, agent or chat turn.")
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="The input of its runs.")
-    max_firings: int | None = Field(None, ge=1, le=1_000_000_000, description="It ends after this many started runs.")
+    max_firings: int | None = Field(
+        None, ge=1, le=1_000_000_000, description="The schedule ends after this many started runs."
+    )
     overlap: Overlap = Field("skip", description="What happens at a slot while an earlier run of it has not ended.")
     max_open: int = Field(10, ge=1, le=1000, description="With overlap allow: how many runs may be open at once.")
     paused_counts: bool = Field(True, description="Whether a run that waits for a person or an event counts as open.")
-    catch_up: CatchUp = Field("latest", description="Which slots are made up for that no process could start in time.")
+    catch_up: CatchUp = Field(
+        "latest", description="Which slots that no process started in time are started afterwards."
+    )
     catch_up_window_seconds: float = Field(
-        3600, ge=1, le=MAX_PERIOD_SECONDS, description="Slots older than this are not made up for."
+        3600, ge=1, le=MAX_PERIOD_SECONDS, description="Missed slots older than this are not started."
     )
     priority: int = Field(0, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="The priority of its runs.")
     ordering_key: str | None = Field(None, min_length=1, max_length=512, description="The ordering key of its runs.")
-    on_dead: Literal["skip", "block"] = Field("skip", description="As for runs: what a failed run does to its key.")
+    on_dead: Literal["skip", "block"] = Field(
+        "skip", description="Whether later runs with the same ordering key continue or stay blocked after a failed run."
+    )
     webhook_url: str | None = Field(
         None, min_length=1, max_length=2000, description="For runs of orchestrations, agents and chat turns."
     )
@@ -266,17 +272,20 @@ class Schedule:
     paused_by: str | None
     paused_reason: str | None
     fired: Annotated[int, Field(description="How many runs its slots have started.")]
-    version: Annotated[int, Field(description="Changes with every change; send it as If-Match.")]
-    generation: Annotated[int, Field(description="Changes with its times.")]
+    version: Annotated[int, Field(description="Changes on every update; send it as If-Match.")]
+    generation: Annotated[int, Field(description="Changes when the times change.")]
     source: Annotated[str, Field(description="files or api: where it is changed.")]
     created_at_us: Annotated[Timestamp, Field(alias="created_at")]
     created_by: str
     updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
     updated_by: str
-    warnings: Annotated[tuple[str, ...], Field(description="Of a write: what may surprise.")] = ()
+    warnings: Annotated[
+        tuple[str, ...],
+        Field(description="Warnings about the written settings, such as slots that a change of clocks skips."),
+    ] = ()
     latest_firings: Annotated[
         tuple[Firing, ...],
-        Field(description="Of a list with `firings`: the latest ones, newest first."),
+        Field(description="In lists with `firings`: the latest firings, newest first."),
     ] = ()
 
 

@@ -27,7 +27,8 @@ class UsageRow:
     tokens_in: int
     tokens_out: int
     cost_usd: Annotated[
-        float | None, Field(description="Of the calls whose price is known; null if there are calls and none has one.")
+        float | None,
+        Field(description="The cost of calls with a known price; null if there are calls but none has a known price."),
     ]
     unpriced_calls: Annotated[int, Field(description="Calls of models without a known price.")]
 
@@ -54,7 +55,7 @@ class ExpensiveRun:
     target: str
     status: Status
     ended_at_us: Annotated[Timestamp, Field(alias="ended_at")]
-    cost_usd: Annotated[float, Field(description="Of the calls whose price is known.")]
+    cost_usd: Annotated[float, Field(description="The cost of calls with a known price.")]
     tokens: int
 
 
@@ -68,7 +69,7 @@ class ExpensiveRuns:
     runs: tuple[ExpensiveRun, ...]
     complete: Annotated[
         bool,
-        Field(description="False if only the most expensive hours of the time were examined."),
+        Field(description="False if only the most expensive hours of the period were examined."),
     ]
 
 

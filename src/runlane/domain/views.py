@@ -83,11 +83,11 @@ class RunStatus:
     run_id: str
     orchestration_id: Annotated[str, Field(description="The orchestration; for other runs the target.")]
     status: Status
-    current_step_id: Annotated[str | None, Field(description="The step that asks, or the one that began last.")]
+    current_step_id: Annotated[str | None, Field(description="The step that asks, or the step that started last.")]
     waiting_for_human: bool
     worker_id: str | None
     total_cost_usd: Annotated[
-        float | None, Field(description="So far, of model answers with a known price; null if none has one.")
+        float | None, Field(description="The cost so far of model answers with a known price; null if none has one.")
     ]
     total_tokens_used: Annotated[int, Field(description="So far, including steps that are running.")]
     started_at_us: Annotated[Timestamp | None, Field(alias="started_at", description="The start of the first attempt.")]
@@ -96,7 +96,7 @@ class RunStatus:
     tries: Tries
     progress: float | None
     progress_note: str | None
-    blocked_by: Annotated[str | None, Field(description="Of a blocked run: the run that holds its ordering key.")]
+    blocked_by: Annotated[str | None, Field(description="The run that holds the ordering key of a blocked run.")]
 
 
 @with_config(WIRE)
@@ -157,14 +157,14 @@ class Step:
     ] = None
     error: Mapping[str, Any] | None = None
     tries: Annotated[int, Field(description="Tries that failed.")] = 0
-    cost_usd: Annotated[float | None, Field(description="Of all its tries.")] = None
+    cost_usd: Annotated[float | None, Field(description="The cost of all its tries.")] = None
     tokens: int = 0
     duration_us: Annotated[
-        Duration | None, Field(alias="duration_seconds", description="Of its last try, without waits.")
+        Duration | None, Field(alias="duration_seconds", description="The duration of its last try, without waits.")
     ] = None
     started_at_us: Annotated[
         Timestamp | None,
-        Field(alias="started_at", description="The start of its first try; null if that event is no longer kept."),
+        Field(alias="started_at", description="The start of the first try; null if that event is no longer kept."),
     ] = None
 
 
@@ -262,14 +262,17 @@ class WorkerInfo:
     lease_until_us: Annotated[int | None, Field(exclude=True)] = None
     drain_requested_at_us: Annotated[
         Timestamp | None,
-        Field(alias="drain_requested_at", description="Since when an operator wants it to claim no more runs."),
+        Field(
+            alias="drain_requested_at",
+            description="Since when an operator has drained the worker: it claims no more runs.",
+        ),
     ] = None
     drain_until_us: Annotated[
         Timestamp | None,
         Field(
             alias="drain_until",
-            description="Of a worker that stops: the end of its grace period. Runs that it still executes then "
-            "continue elsewhere. Null for one that an operator drains: its process continues.",
+            description="The end of the grace period of a stopping worker. Runs that are still executing then continue "
+            "elsewhere. Null for a worker that an operator drains, because its process keeps running.",
         ),
     ] = None
     health_address: Annotated[
@@ -352,7 +355,9 @@ class ChatSummary:
     session_id: str
     agent_id: str
     tenant: str
-    status: Annotated[Status, Field(description="Of the turn that runs or is next; if none is open, of the last one.")]
+    status: Annotated[
+        Status, Field(description="The status of the running or next turn; if none is open, of the last one.")
+    ]
     turns: int
     created_at_us: Annotated[Timestamp, Field(alias="created_at")]
     last_message_at_us: Annotated[Timestamp, Field(alias="last_message_at")]

@@ -92,14 +92,16 @@ class WebhookEndpoint:
 
     id: str
     tenant: str
-    url: Annotated[str, Field(description="Keys without webhooks:write see its origin alone.")]
+    url: Annotated[str, Field(description="Keys without webhooks:write see only the origin.")]
     description: str
     types: Annotated[tuple[str, ...], Field(description="The types of messages that it receives; empty for all.")]
     filter: Annotated[
         Mapping[str, tuple[str, ...]],
         Field(description="Values of `target`, `lane` and `tag`; a message must have one of each that is named."),
     ]
-    include: Annotated[tuple[str, ...], Field(description="What ended runs are sent with: `input`, `result`.")]
+    include: Annotated[
+        tuple[str, ...], Field(description="The fields that messages about ended runs include: `input`, `result`.")
+    ]
     headers: Annotated[
         Mapping[str, str],
         Field(description="Sent with every message; secrets as {secret.NAME}. Names alone without webhooks:write."),
@@ -142,7 +144,9 @@ class WebhookSecret:
     public_key: Annotated[str | None, Field(description="Of ed25519: `whpk_` and base64.")]
     previous_valid_until_us: Annotated[
         Timestamp | None,
-        Field(alias="previous_valid_until", description="Until then, messages also have the previous signature."),
+        Field(
+            alias="previous_valid_until", description="Until then, messages are also signed with the previous secret."
+        ),
     ] = None
 
 
@@ -191,10 +195,13 @@ class WebhookDelivery:
     ]
     tries: int
     max_tries: int
-    next_at_us: Annotated[Timestamp | None, Field(alias="next_at", description="The next try, or the end of this one.")]
+    next_at_us: Annotated[
+        Timestamp | None,
+        Field(alias="next_at", description="The time of the next attempt, or the deadline of the current one."),
+    ]
     replay_of: str | None
-    status_code: Annotated[int | None, Field(description="Of the latest try.")]
-    error: Annotated[str | None, Field(description="Of the latest try.")]
+    status_code: Annotated[int | None, Field(description="The response of the latest attempt.")]
+    error: Annotated[str | None, Field(description="The error of the latest attempt.")]
     created_at_us: Annotated[Timestamp, Field(alias="created_at")]
     ended_at_us: Annotated[Timestamp | None, Field(alias="ended_at")]
 

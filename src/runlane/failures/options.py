@@ -58,12 +58,14 @@ class TagOptions(Options):
 class RetryOptions(Options):
     """How failed runs are retried."""
 
-    delay_seconds: float = Field(default=0.0, ge=0, le=MAX_DELAY_SECONDS, description="Before the first run starts.")
+    delay_seconds: float = Field(
+        default=0.0, ge=0, le=MAX_DELAY_SECONDS, description="The delay before the first run starts."
+    )
     spread_seconds: float = Field(
         default=0.0, ge=0, le=MAX_SPREAD_SECONDS, description="The starts are spread evenly over this time."
     )
     lower_priority: int = Field(default=0, ge=0, le=MAX_PRIORITY - MIN_PRIORITY)
-    latest: bool = Field(default=False, description="Continue on the current versions, where the recorded steps fit.")
+    latest: bool = Field(default=False, description="Use the current versions, if the recorded steps match them.")
 
     def delay_us(self, no: int, total: int) -> int:
         """Return the delay of one of `total` runs, of which the first has the number 1."""
@@ -82,15 +84,15 @@ class LetterRetry(RetryOptions):
         default=LOWERED_PRIORITY,
         ge=0,
         le=MAX_PRIORITY - MIN_PRIORITY,
-        description="How much lower the priority is, so that new runs come first.",
+        description="Lowers the priority by this many points, so that new runs start first.",
     )
     from_step: str | None = Field(
         default=None,
         min_length=1,
         max_length=2000,
-        description="Of a fork: the path of a step; the failed one if null.",
+        description="For a fork: the path of a step; null means the failed step.",
     )
-    state: dict[str, Any] = Field(default_factory=dict[str, Any], description="Of a fork: changes of the state.")
+    state: dict[str, Any] = Field(default_factory=dict[str, Any], description="For a fork: changes to the state.")
     force: bool = Field(default=False, description="Include runs that failed for good five times or more.")
 
     @model_validator(mode="after")

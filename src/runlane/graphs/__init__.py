@@ -11,10 +11,10 @@ __all__ = ["recorded"]
 
 
 def recorded(model: BaseChatModel) -> BaseChatModel:
-    """Return a chat model whose answers are stored when they arrive, inside of a hosted run.
+    """Return a chat model whose answers are stored when they arrive, inside a hosted run.
 
-    After a crash in the node that called it, the same call returns the stored answer and is not paid again. Outside of
-    a hosted run it is the model itself.
+    After a crash in the node that called it, the same call returns the stored answer and is not paid for again. Outside
+    of a hosted run, the wrapper has no effect.
     """
     from runlane.graphs.recorded_model import RecordedChatModel
 

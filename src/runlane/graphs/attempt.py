@@ -1,4 +1,4 @@
-"""One attempt at a run of a graph: find where to start, execute the graph, and store how it left its thread."""
+"""One attempt at a run of a graph: determine where to start, execute the graph, store the state of its thread."""
 
 from __future__ import annotations
 
@@ -121,13 +121,14 @@ class GraphAttempt:
 
     async def _keep_written(self) -> None:
         """Store what the attempt has written, for the next one."""
-        # If that fails, the next attempt repeats more of the graph. The reason of the attempt's end is raised.
+        # If that fails, the next attempt repeats more of the graph. The original reason for the end of the attempt is
+        # raised.
         with suppress(RunlaneError, TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self._outbox.drain()
 
     async def _stopped(self) -> AttemptEnd:
-        """Return what is stored with the end of an attempt that its worker has stopped."""
+        """Return the entry to store with the end of an attempt that its worker has stopped."""
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()

@@ -1,7 +1,8 @@
 """The journal of the model calls of a run of a graph: one row for each answer, stored before the node continues.
 
-A call is known by its task, its messages and options, and its number among equal ones. The id of a task is the same in
-every attempt that starts from the same checkpoint, so a repeated node finds the answers of the attempt before it.
+A call is identified by its task, its messages and options, and its number among equal calls. The id of a task is the
+same in every attempt that starts from the same checkpoint, so a repeated node finds the answers of the previous
+attempt.
 """
 
 from __future__ import annotations

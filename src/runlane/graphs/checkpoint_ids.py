@@ -1,7 +1,7 @@
 """Keep the ids of checkpoints in order when the clocks of two workers differ.
 
 LangGraph takes ids from the clock of the process, and the newest checkpoint of a thread is the one with the largest id.
-A worker whose clock is behind would store checkpoints that sort before those of the worker before it.
+A worker whose clock is slow would store checkpoints that sort before those of the previous worker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read `langgraph.json` and `aegra.json`, the configuration files of projects with LangGraph graphs.
 
 A key that has no effect here is reported with its name and its replacement, so that no setting of a migrated project is
-ignored unnoticed. Reading the file changes nothing; `activate` makes its folders importable and sets its variables.
+ignored silently. Reading the file changes nothing; `activate` makes its folders importable and sets its variables.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class GraphsFile:
     server: AgentServerOptions = field(default_factory=AgentServerOptions)
 
     def activate(self) -> None:
-        """Make its folders importable and set its environment variables. Variables that are set stay."""
+        """Make its folders importable and set its environment variables. Variables that are already set are kept."""
         for name, value in self.environment.items():
             os.environ.setdefault(name, value)
         for folder in reversed((*self.folders, self.path.parent)):

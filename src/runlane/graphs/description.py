@@ -65,7 +65,7 @@ def _has_schema(kind: Any) -> bool:
 
 
 def _config_schema(graph: Graph) -> dict[str, Any]:
-    """Return the schema of what a run may configure, without the keys that every graph has."""
+    """Return the schema of the values that a run may configure, without the keys that every graph has."""
     with warnings.catch_warnings():
         # Deprecated in LangGraph, but a field of the schemas that clients read.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -1,4 +1,4 @@
-"""Execution of graphs by a worker: the graph of a run, with a checkpointer that stores through the fence."""
+"""The executor of graphs in a worker: execute the graph of a run with a checkpointer that stores through the fence."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _connected(made: Graph, saver: RunlaneSaver, store: BaseStore) -> Graph:
 
 
 class _Marker:
-    """Stores the memo of an attempt with its writes, so that a later attempt knows what it must not repeat."""
+    """Stores the memo of an attempt with its writes, so that a later attempt does not repeat them."""
 
     def __init__(self, outbox: GraphOutbox) -> None:
         self._outbox = outbox

@@ -1,7 +1,7 @@
-"""The forms in which a project exports a graph, and how each becomes a graph for one run.
+"""The forms in which a project exports a graph, and their conversion to a graph for one run.
 
 A compiled graph and a StateGraph are used as they are. A function is a factory: it is called for each use with the
-config, the server runtime, or both, as its signature asks for. It may be async, a generator, or return a context
+config, the server runtime, or both, according to its signature. It may be async, a generator, or return a context
 manager, which is open for as long as the graph is used.
 """
 
@@ -65,7 +65,7 @@ class GraphFactory:
 
     @asynccontextmanager
     async def open(self, use: GraphUse) -> AsyncGenerator[Graph]:
-        """Call the function; what it opens is closed after the use."""
+        """Call the function; its resources are closed after the use."""
         made = self._function(**{name: self._argument(wish, use) for name, wish in self._wishes.items()})
         if inspect.isasyncgen(made):
             made = asynccontextmanager(_again(made))()
@@ -104,7 +104,7 @@ Export = StaticGraph | GraphFactory
 
 
 def export_of(graph_id: str, exported: Any) -> Export:
-    """Return what an exported object is. GraphNotLoaded if it is neither a graph nor a factory."""
+    """Return the kind of an exported object. Raise GraphNotLoaded if it is neither a graph nor a factory."""
     if isinstance(exported, (Pregel, StateGraph)):
         return StaticGraph(compiled(graph_id, exported))
     if isinstance(exported, type) or not callable(exported):
@@ -113,7 +113,7 @@ def export_of(graph_id: str, exported: Any) -> Export:
 
 
 def compiled(graph_id: str, graph: Any) -> Graph:
-    """Return the compiled graph of what a factory made or a module exports."""
+    """Return the compiled graph of an object that a factory returned or a module exports."""
     if isinstance(graph, StateGraph):
         try:
             return cast("StateGraph[Any, Any, Any, Any]", graph).compile()

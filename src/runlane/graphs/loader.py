@@ -1,4 +1,4 @@
-"""Import what the location of a graph names: `./folder/file.py:name` or `package.module:name`.
+"""Import the object at the location of a graph: `./folder/file.py:name` or `package.module:name`.
 
 A class of a graph's state is stored in checkpoints by its module and name, so the module of a file has the same name in
 every worker: its path from the outermost package, or from the folder of the configuration file.

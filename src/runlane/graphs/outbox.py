@@ -1,9 +1,9 @@
 """The outbox of an attempt at a run of a graph: stream events and checkpoints, stored in order.
 
-One commit is in progress at a time, and the next one takes everything that was added meanwhile. What is added within
-about 20 ms shares a commit, so a stream of tokens and a graph of quick nodes cost few transactions. Everything is
-stored in the order in which it was added: what a client has read of a finished superstep is not repeated by a later
-attempt. What is left at the end is stored with the end of the run.
+One commit is in progress at a time, and the next one stores everything that was added meanwhile. Entries that are added
+within about 20 ms share a commit, so a stream of tokens and a graph of quick nodes need few transactions. Entries are
+stored in the order in which they were added: a later attempt does not repeat events of a finished superstep that a
+client has read. The remaining entries are stored with the end of the run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_PENDING_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Batch:
-    """What the next commit stores; `stored` is done after it. `awaited` says that a caller waits for it."""
+    """The entries of the next commit; `stored` is done after it. `awaited` is set if a caller waits for it."""
 
     entry: RecordEntry
     stored: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -41,7 +41,10 @@ class _Batch:
 
 
 class GraphOutbox:
-    """Collects what an attempt produces and stores it soon. `rest` is what the end of the attempt stores."""
+    """Collects the entries of an attempt and stores them soon.
+
+    `rest` returns the entries that the end of the attempt stores.
+    """
 
     def __init__(self, claimed: Claimed, host: RunHost, max_bytes: int) -> None:
         self._claimed = claimed

@@ -1,4 +1,4 @@
-"""The newest checkpoint that an attempt has stored in its thread, kept in memory as it is stored.
+"""The newest checkpoint that an attempt has stored in its thread, kept in memory in its stored form.
 
 While an attempt owns its run, no other process stores checkpoints of the thread, so the newest one need not be read
 from the database. It is kept in its encoded form: a reader gets copies, as it would from the database.
@@ -58,7 +58,7 @@ class RecentCheckpoint:
         return values if len(values) == len(found) else None
 
     def find(self, thread: str, ns: str, checkpoint_id: str | None) -> CheckpointRecord | None:
-        """Return the newest checkpoint if it is the one that is wanted; None says nothing."""
+        """Return the newest checkpoint if it is the requested one; None means unknown."""
         head = self._head
         if head is None or not self._is_root(thread, ns) or checkpoint_id not in (None, head.id):
             return None

@@ -1,8 +1,8 @@
-"""The recovery rule: with which input an attempt starts, so that nothing of an earlier attempt is applied twice.
+"""The recovery rule: choose the input of an attempt so that no part of an earlier attempt is applied twice.
 
 If the newest checkpoint of the thread was stored by this run, the run continues from it, without input. Otherwise the
 request is sent again, without the parts that an earlier attempt has stored: the update of a command is stored once, and
-an answer is given only to the question that was open when the run began. So an answer never reaches another question.
+an answer is given only to the question that was open when the run began, never to another question.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Nodes = Sequence[str] | Literal["*"]
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What an attempt stores for later ones: the question that its answer is for, and whether its command is stored."""
+    """The memo of an attempt for later ones: the question of its answer, and whether its command is stored."""
 
     answers: str | None = None
     applied: bool = False
@@ -48,7 +48,7 @@ class Memo:
 
 @dataclass(frozen=True, slots=True)
 class StartPoint:
-    """Where an attempt starts. `stopped` is the state of a run that has reached a breakpoint already."""
+    """The start of an attempt. `stopped` is the state of a run that has already reached a breakpoint."""
 
     input: Any
     config: RunnableConfig

@@ -1,4 +1,4 @@
-"""How a run leaves its thread: the state and the open interrupts, stored with the end of the run."""
+"""The result of a run in its thread: the state and the open interrupts, stored with the end of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config under which LangGraph executes a run: the request's, and what names the run in its checkpoints."""
+"""The LangGraph config of a run: the config of the request, and the keys that identify the run in its checkpoints."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The checkpointer of one attempt: it stores through the outbox, and a graph reads what it has stored.
+"""The checkpointer of one attempt: store through the outbox, and read back what the attempt has stored.
 
 With the durability `sync` a write returns when it is committed. With `async` and `exit` it returns when it is in the
 outbox, which commits in order: writes of about 20 ms share a commit, and those that are left when the graph ends are
-committed with the end of the run. A crash loses the newest writes and nothing before them, so a later attempt
-continues from a checkpoint that was whole.
+committed with the end of the run. A crash loses only the newest writes, so a later attempt continues from a complete
+checkpoint.
 """
 
 from __future__ import annotations

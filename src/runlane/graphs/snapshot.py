@@ -1,7 +1,7 @@
 """The snapshot that is stored with each checkpoint: its next nodes, its tasks, and the channels of its state.
 
-Servers read states without loading graphs, and only the graph knows which nodes a checkpoint triggers. The results and
-interrupts of the tasks are not part of it: they are writes, which are stored later.
+Servers read states without loading graphs, and only the graph determines which nodes a checkpoint triggers. The results
+and interrupts of the tasks are not part of it: they are writes, which are stored later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAMESPACES, _TASK = "|", ":"
 
 
 class CheckpointSnapshots:
-    """Describes the checkpoints of a graph and of its subgraphs. One for all runs of a graph that is not changed."""
+    """Describes the checkpoints of a graph and of its subgraphs. One instance serves all runs of an unchanged graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._described: dict[str, _Description | None] = {"": _Description(graph)}

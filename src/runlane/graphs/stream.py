@@ -1,7 +1,7 @@
 """The stream of a graph as durable events: one event for each chunk of the requested modes, named `mode|namespace`.
 
 `values` is always read, because its last chunk is the result of the run; it is stored only if it was requested. Chunks
-of messages are stored once; a reader that wants whole messages joins them.
+of messages are stored once; a reader that needs whole messages joins them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ UNKNOWN_STEP: Final = "unknown_step"
 
 # The maximum nesting of steps (branches, loops, orchestrations).
 MAX_INSIDE: Final = 32
-# Moves that one outcome may cause. Only empty loops and orchestrations that start themselves come near.
+# The maximum number of moves for one outcome. Only empty loops and orchestrations that start themselves reach it.
 MAX_MOVES: Final = 20_000
 
 
@@ -135,7 +135,7 @@ class Engine:
         self._emit(event, frame.step.id, frame.path, data)
 
     def emit_complete(self, frame: AnyFrame, output: Any) -> None:
-        """Emit the completion of a step that no worker performed."""
+        """Emit the completion of a step that the machine itself executed."""
         self.emit(frame, EventType.STEP_COMPLETE, step_name=frame.step.title, step_type=frame.step.type)
         self.events[-1] = replace(self.events[-1], output=output)
 
@@ -221,7 +221,7 @@ class Engine:
     def _fail_fiber(self, fiber: Fiber, error: Failed, source: str | None) -> None:
         owner = fiber.owner
         if owner is not None:
-            # A nested orchestration has ids of its own, so outside the failed step is the one that runs it.
+            # A nested orchestration has its own ids, so on the outside the failed step is the one that runs it.
             self.fail(owner, error, source=owner.step.id if isinstance(owner, NestedFrame) else source)
             return
         if fiber.frame is not None:
@@ -260,7 +260,7 @@ class Engine:
                 self._fail_at_limit(fiber, step)
                 return
             if target in passed:
-                # The routes around a step at its limit lead back to it, so no step is left to go to.
+                # All routes around a step at its limit lead back to it, so no other step remains.
                 break
             passed.add(target)
             target, by_order = fiber.after(step)

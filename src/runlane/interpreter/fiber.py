@@ -77,7 +77,7 @@ class Fiber:
         self.outputs: dict[str, list[Any]] | None = {} if gathers else None
         self.position = -1
         self.visits: dict[str, int] = {}
-        # The steps of this pass, in order. A route to one of them is a way back, and the pass is cut there.
+        # The steps of this pass, in order. A route to one of them leads back, and the pass is cut there.
         self.trail: dict[str, None] = {}
         self.backs: dict[str, int] = {}
 
@@ -102,7 +102,7 @@ class Fiber:
         if key not in self.trail:
             self.trail[key] = None
         elif not by_order:
-            # A person who sends the work back decides how often, so it is not limited.
+            # Not limited, because a person decides how often work is sent back.
             if step.type != "human":
                 backs = self.backs.get(key, 0) + 1
                 # The first execution counts, too.

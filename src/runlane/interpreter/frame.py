@@ -70,7 +70,7 @@ class Frame(ABC, Generic[S]):
         raise NotImplementedError
 
     def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
-        """Handle the end of a fiber inside: by itself (None), for a step outside (its id) or at an `end` step (END)."""
+        """Handle the end of an inner fiber: None at its last step, the id of an outer step, or END at an `end` step."""
         raise NotImplementedError
 
     def fibers(self) -> Iterable[Fiber]:

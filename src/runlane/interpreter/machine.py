@@ -1,6 +1,6 @@
 """The step machine: given the outcomes so far, it determines what an orchestration does next.
 
-It is pure and has no clock, so the same outcomes in the same order always make the same machine: a worker that takes
+It is pure and has no clock, so the same outcomes in the same order always lead to the same state: a worker that takes
 over replays the records and continues from there. docs/explanation/interpreter.md has the rules.
 """
 

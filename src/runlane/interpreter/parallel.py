@@ -1,7 +1,7 @@
 """A parallel step: concurrent branches, each with its own writes, that join.
 
 The writes are merged in the order of the branches once all of them are done, so the outcome does not depend on their
-speed. A branch that fails fails the step at once, since the work of the others would be discarded.
+speed. If a branch fails, the step fails at once, because the work of the others would be discarded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ParallelFrame(Frame[ParallelStep]):
         self.running: dict[int, Fiber] = {}
         self.finished: dict[int, Fiber] = {}
         self.ending = False
-        # The branches join at what follows the parallel step, or where a branch around them ends.
+        # The branches join at the step after the parallel step, or where an enclosing branch ends.
         self.stops = fiber.stops | {join for join in (step.next_step_id, fiber.after(step)[0]) if join is not None}
 
     def begin(self, engine: Engine) -> None:

@@ -1,7 +1,7 @@
 """A scope: one orchestration while it runs, as the run itself or as a step of another one.
 
-Each scope has a state of its own and the limits of its own definition. A nested scope counts in every scope around it,
-so that the run as a whole keeps its limits.
+Each scope has a state of its own and the limits of its own definition. A nested scope also counts in every enclosing
+scope, so that the limits of the whole run hold.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ Outcome = Done | Failed
 
 @dataclass(frozen=True, slots=True)
 class StepEvent:
-    """An event of the run's stream that follows from what has happened.
+    """An event of the run's stream that follows from an outcome.
 
     `output` is the output of a nested orchestration, which is not performed by a worker. It is not emitted.
     """

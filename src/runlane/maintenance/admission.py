@@ -1,7 +1,7 @@
-"""The admission service: admits runs that wait for a concurrency limit although it has room.
+"""The admission service: admit runs that wait for a concurrency limit although it has room.
 
-Each process admits runs right after its own commits. This service finds those that a process has left which ended in
-between. It is woken by the survey while runs wait.
+Each process admits runs right after its own commits. This service finds the runs of a process that ended in between. It
+is woken by the survey while runs wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The child canceller: cancels the child runs of cancelled runs.
+"""The child canceller: cancel the child runs of cancelled runs.
 
 It is separate from the timers, because it may have to wait for a transaction that starts such a run.
 """

@@ -1,4 +1,4 @@
-"""The settler of dependents: what the end of a run has left to do for the runs that start after it.
+"""The settler of dependents: complete the work that the end of a run has left for the runs that wait for it.
 
 A transaction that ends runs cancels a bounded number of dependents that can never start, and none with an ordering key,
 because the lock of a key comes before any row. The rest is settled here, a bounded number in each transaction, so that

@@ -1,4 +1,4 @@
-"""The reaper: requeues the runs of lost workers.
+"""The reaper: requeue the runs of lost workers.
 
 A worker is lost when its liveness lock is free and its heartbeat is late, or when its lease has expired. A false
 positive is safe, because the fence rejects the writes of the old worker; a slow detection is not, because runs wait.

@@ -18,14 +18,14 @@ from runlane.maintenance.timers import Timers
 from runlane.maintenance.webhook_delivery import WebhookService
 from runlane.resources import Resources
 
-# How often a service runs that the survey has not found work for. The reaper looks for orphans then.
+# How often a service runs although the survey has found no work for it. The reaper then searches for orphans.
 _UNASKED_SECONDS = 60.0
 
 
 def maintenance_services(
     connection: Resources, planner: Planner, more: Mapping[MaintenanceService, PeriodicService]
 ) -> list[PeriodicService]:
-    """Create one of each; the caller starts and stops them. `more` are those that other layers bring."""
+    """Create one of each; the caller starts and stops them. `more` are the services of other layers."""
     settings, database, bus = connection.settings, connection.database, connection.bus
     jobs = {
         MaintenanceService.REAPER: Reaper(settings, database, bus).run_once,

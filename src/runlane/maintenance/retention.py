@@ -1,4 +1,4 @@
-"""Retention: deletes what finished long ago, and old entries of the audit log, a little at a time. On by default.
+"""Retention: delete runs that ended long ago, and old entries of the audit log, in small batches. On by default.
 
 Where events are kept for a shorter time than their runs, it also cuts the streams of finished runs. It deletes threads
 and items whose time to live has ended, and counts what tenants with a quota of bytes have stored.

@@ -1,7 +1,7 @@
-"""Counts the runs of each minute once it is over, and those of each hour from its minutes.
+"""Count the runs of each minute after its end, and those of each hour from its minutes.
 
-Any process may do it; a lock lets one of them. A minute is counted a moment after its end, because a transaction that
-starts or ends a run stores its time before it commits.
+Any process may do so; a lock lets one of them at a time. A minute is counted a moment after its end, because a
+transaction that starts or ends a run stores its time before it commits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The schedules service: decides about due slots. It runs in every process, and none of them is a leader.
 
 The database decides what is due, by its own clock. A process takes schedules that no other process has locked, so any
-number of processes share the work. A schedule that cannot be decided is left for a minute, and never holds up others;
-that includes one that waits for a lock or a slow statement, because the time for each plan and transaction is bounded.
+number of processes share the work. A schedule that cannot be decided is postponed by a minute and never delays others,
+not even if it waits for a lock or a slow statement, because the time for each plan and transaction is bounded.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ log = structlog.get_logger(__name__)
 _RETRY_SECONDS: Final = 0.25
 # For one plan, and for one transaction; less than the default timeout of a statement, which fails the whole pass.
 MAX_SECONDS: Final = 5.0
-# Transactions of single schedules that may take too long before the database itself counts as slow.
+# How many transactions of single schedules may take too long before the database itself is considered slow.
 _MAX_SLOW: Final = 3
-# How far a process looks past schedules that others are deciding about.
+# How many schedules a process skips because others are deciding about them.
 _MAX_SKIP: Final = 10 * AT_ONCE
 
 
@@ -69,7 +69,7 @@ class ScheduleService:
         self._slow = 0
         plans, found = await self._plans()
         decided = await self._apply(plans) if plans else 0
-        # Where others decide about the same schedules, the next pass looks further.
+        # If others decide about the same schedules, the next pass skips more of them.
         lost = decided < len(plans) and found == AT_ONCE
         self._skip = (self._skip + AT_ONCE) % _MAX_SKIP if lost else 0
         if decided or lost:
@@ -124,7 +124,7 @@ class ScheduleService:
         return len(applied.firings)
 
     async def _apply_slow(self, plans: Sequence[FiringPlan]) -> int:
-        """Carry out, one at a time, plans that take too long together, because one of them waits; leave that one."""
+        """Carry out plans one at a time that take too long together; postpone the one that waits."""
         if len(plans) > 1:
             return sum([await self._apply([plan]) for plan in plans])
         schedule = plans[0].schedule

@@ -1,7 +1,7 @@
 """The loop of a maintenance service: one job, repeated with jitter.
 
-Every process has every service, and looks for work now and then although nothing has woken it. Many processes take
-turns at that, so that their number does not multiply these passes.
+Every process has every service, and searches for work now and then without a wake-up. Many processes take turns at
+that, so that their number does not multiply these passes.
 
 Policy for errors: every process runs the service, so a failure is logged and the next pass retries.
 """
@@ -21,14 +21,14 @@ from runlane.observability.outage import outage
 
 log = structlog.get_logger(__name__)
 
-# In shorter intervals a service has work that this process knows of, or that must not wait for a turn.
+# Passes at shorter intervals are for work that this process has itself, or that must not wait for a turn.
 SHARED_FROM_SECONDS: Final = 10.0
-# Together, this many processes make a pass in every interval; more take turns.
+# Up to this many processes make a pass in every interval; more of them take turns.
 _PROCESSES_AT_ONCE: Final = 4
 
 
 class Turns:
-    """Decides which intervals of a process are its own, among several processes that take turns."""
+    """Decides in which intervals this process makes a pass, among several processes that take turns."""
 
     def __init__(self, count_processes: Callable[[], int]) -> None:
         self._count_processes = count_processes
@@ -65,7 +65,10 @@ class PeriodicService:
         self._turns = Turns(_alone)
 
     def share(self, count_processes: Callable[[], int]) -> None:
-        """Take turns with other processes at the passes that nothing has woken. The count may change at any time."""
+        """Take turns with other processes at passes without a wake-up.
+
+        The number of processes may change at any time.
+        """
         self._turns = Turns(count_processes)
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""The maintenance survey: one look at the database finds which services have work, and wakes those.
+"""The maintenance survey: find the services that have work with one query, and wake them.
 
 The heartbeat of a worker makes the survey in the transaction that renews its lease, so that an idle worker needs no
 further transactions. Many workers take turns, and each reports the turns of the others as well. A process without a
@@ -17,7 +17,7 @@ from runlane.settings import Settings
 from runlane.store.maintenance import read_survey
 from runlane.store.sql.database import Database
 
-# How often a process looks for work that others have left, while the processes can wake each other.
+# How often a process searches for work that others have left, while the processes can wake each other.
 RELAXED_SECONDS = 4.0
 
 
@@ -63,7 +63,7 @@ class Survey(PeriodicService):
         if surveyed:
             self._surveyed_at = time.monotonic()
         for service in due:
-            # A process without a worker has no evaluator of triggers.
-            # A process may leave the webhooks to others.
+            # A process without a worker has no trigger evaluator, and a process may be configured not to deliver
+            # webhooks.
             if service in self._services:
                 self._services[service].wake()

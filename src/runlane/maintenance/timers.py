@@ -1,4 +1,4 @@
-"""Timers: makes scheduled runs ready when their time has come, and cancels runs that have expired."""
+"""Timers: make scheduled runs ready when they are due, and cancel runs that have expired."""
 
 from __future__ import annotations
 

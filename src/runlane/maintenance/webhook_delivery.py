@@ -1,4 +1,4 @@
-"""Webhook delivery: sends the messages of the outbox. Every process may run it; none does so in the slot of a run.
+"""Webhook delivery: send the messages of the outbox. Every process may run it; it uses no run slot.
 
 One transaction stores the results of the tries that ended and claims the next deliveries, so a busy process needs one
 per batch. A delivery of a process that died is due again when its lease ends: a receiver may get a message twice, with
@@ -31,13 +31,13 @@ log = structlog.get_logger(__name__)
 
 # Without work, the maintenance survey wakes the service.
 _IDLE_SECONDS = 60.0
-# How soon deliveries that wait for their endpoint's rate are looked at again.
+# How soon deliveries that wait for the rate of their endpoint are checked again.
 _SOON_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 
 
 def lease_seconds(timeout_seconds: float) -> float:
-    """Return for how long a delivery is claimed: longer than a try can take."""
+    """Return how long a delivery is claimed: longer than an attempt can take."""
     return 1.5 * timeout_seconds + 2.0
 
 

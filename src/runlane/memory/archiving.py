@@ -1,8 +1,8 @@
 """Export, import and purge a memory, page by page, as the work of runs.
 
-Each has one effect however often its run is attempted. An import adds its entries under idempotency keys of its run. A
-purge deletes what it finds. An export writes its records to the log of its run, and stores its position after each
-page: a lost attempt repeats at most one page, whose records have the same numbers.
+Each has one effect, however often its run is attempted. An import adds its entries under idempotency keys of its run. A
+purge deletes the entries that it finds. An export writes its records to the log of its run, and stores its position
+after each page: a lost attempt repeats at most one page, whose records have the same numbers.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PAGE: Final = 200
 # A line of a run's log has at most 65,536 characters.
 _LINE_CHARACTERS: Final = 60_000
 _RETRY_SECONDS: Final = 5.0
-# At once, so that a purge leaves the shards of its memory free for others.
+# Deleted at once, so that a purge leaves room in the shard of its memory for others.
 _DELETED_AT_ONCE: Final = 50
 
 
 class ArchiveContext(Protocol):
-    """What these runs use of the context of their attempt."""
+    """The part of the attempt's context that these runs use."""
 
     @property
     def run_id(self) -> str: ...
@@ -146,7 +146,10 @@ async def _delete(service: MemoryService, tenant: str, entries: Sequence[MemoryE
 
 
 async def with_retries(work: Awaitable[dict[str, int]]) -> dict[str, int]:
-    """Return the result of a run's work. What another time or another process can do is retried, the rest fails."""
+    """Return the result of a run's work.
+
+    An error that a later try or another process can avoid is retried; others fail the run.
+    """
     try:
         return await work
     except (MemoryOwnedElsewhere, MemoryBusy, Unavailable) as error:

@@ -1,4 +1,4 @@
-"""Check what callers give to memories, before anything is queued."""
+"""Validate the values that callers store in memories, before anything is queued."""
 
 from __future__ import annotations
 

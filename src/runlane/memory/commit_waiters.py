@@ -15,7 +15,7 @@ class _Waiter:
 
 
 class CommitWaiters:
-    """Wakes the callers of a memory when its replication moved or stopped. No caller polls."""
+    """Wakes the callers of a memory when its replication has advanced or stopped. No caller polls."""
 
     def __init__(self) -> None:
         self._waiters: dict[str, set[_Waiter]] = {}
@@ -26,7 +26,7 @@ class CommitWaiters:
 
     @contextlib.contextmanager
     def waiting(self, memory_id: str, seq: int) -> Generator[asyncio.Event]:
-        """Yield an event that is set whenever the memory has moved to this number, or has stopped."""
+        """Yield an event that is set when replication has reached this number or has stopped."""
         waiter = _Waiter(seq, asyncio.Event())
         self._waiters.setdefault(memory_id, set()).add(waiter)
         try:

@@ -1,6 +1,6 @@
-"""The owner's side of a handover: notice which memories other processes request, and release them.
+"""The owner's side of a handover: detect which memories other processes request, and release them.
 
-A request is announced over the bus. A poll finds those whose announcement was lost: every few seconds while the bus
+A request is announced over the bus. A poll finds requests whose announcement was lost: every few seconds while the bus
 connects processes, every second otherwise, each with one query for all memories of the node.
 """
 

@@ -1,8 +1,8 @@
-"""Search by meaning: embeddings of entries, computed by durable runs, and their combination with search by words.
+"""Semantic search: embeddings of entries, computed by durable runs, and their combination with search by words.
 
-A run embeds the entries of one memory after the last one that has an embedding, and stores its position with each
-batch: an attempt that is lost repeats at most one call. A search that cannot embed its query returns what its words
-find.
+A run embeds the entries of one memory that follow the last embedded one, and stores its position with each batch: after
+the loss of an attempt, at most one call is repeated. A search that cannot embed its query returns only matches by
+words.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 EMBEDDED_AT_ONCE: Final = 64
 # Longer strings exceed the windows of common embedding models in some languages.
 _MAX_CHARACTERS: Final = 6000
-# How many results of each way are combined.
+# How many results of each search are combined.
 CANDIDATES: Final = 50
 _RANK_CONSTANT: Final = 60
 _RUN_WAIT_SECONDS: Final = 30.0
@@ -39,14 +39,14 @@ _SEARCH_WAIT_SECONDS: Final = 1.0
 _CHARACTERS_PER_TOKEN: Final = 3
 _REFUSALS: Final = frozenset({"invalid_request", "content_refused"})
 
-# How long a run waits before it looks whether the tenant may spend again.
+# How long a run waits before it checks again whether the tenant may spend more.
 CAP_WAIT_SECONDS: Final = 600.0
 
 Progress = Callable[[float], Awaitable[None]]
 
 
 class DailyCapReached(Exception):
-    """The tenant has spent what it may spend on models today."""
+    """The tenant has reached its daily cap for models."""
 
 
 class MemoryIndex:
@@ -82,7 +82,7 @@ class MemoryIndex:
         return await vectors.nearest_entries(self.database, memory_id, vector, CANDIDATES)
 
     async def index(self, memory_id: str, progress: Progress) -> dict[str, int]:
-        """Embed the entries of a memory that have no embedding. Return how many, and what they cost."""
+        """Embed the entries of a memory that have no embedding. Return their number and cost."""
         state = await vectors.index_state(self.database, memory_id)
         if state is None:
             return {"entries": 0, "tokens": 0}
@@ -109,7 +109,7 @@ class MemoryIndex:
     async def _embed_entries(
         self, tenant: str, memory_id: str, entries: Sequence[UnindexedEntry]
     ) -> tuple[list[tuple[UnindexedEntry, Vector]], int]:
-        """Embed entries; one that the provider refuses is left out, so that it does not stop the others."""
+        """Embed entries; skip an entry that the provider rejects, so that it does not stop the others."""
         try:
             texts = [entry.text[:_MAX_CHARACTERS] for entry in entries]
             found, tokens = await self._embed(tenant, texts, _RUN_WAIT_SECONDS, is_query=False)
@@ -166,7 +166,7 @@ async def _ignore(reason: str) -> None:
 
 
 def _outcome(error: ModelFailed) -> Exception:
-    """Return what a run raises for a failed call: a retry, or its end."""
+    """Return the exception of a run for a failed call: a retry or a failure."""
     if error.throttled:
         return Retry(error.retry_after_seconds or 5.0, error.message)
     return RuntimeError(error.message) if error.retryable else Fail(error.message)
@@ -178,7 +178,7 @@ def fuse(
     entries: Mapping[str, MemoryEntry],
     limit: int,
 ) -> list[MemoryHit]:
-    """Combine two rankings by reciprocal ranks: an entry that both found ranks before one that one of them found."""
+    """Combine two rankings by reciprocal rank: an entry in both ranks before an entry in one of them."""
     scores: dict[str, float] = {}
     ways: dict[str, list[str]] = {}
     found = {entry.id: entry for entry, _ in by_words} | dict(entries)
@@ -202,11 +202,11 @@ class IndexSchedule:
         self._started: dict[str, tuple[int, float]] = {}
 
     def retry(self, memory_id: str) -> None:
-        """Look at a memory again whose run could not be started."""
+        """Mark a memory again whose run could not be started."""
         self._index.note([memory_id])
 
     async def due(self, limit: int) -> list[tuple[str, str, int]]:
-        """Return id, tenant and last number of memories that need a run, and note them as started."""
+        """Return id, tenant and last number of the memories that need a run, and mark them as started."""
         index, now = self._index, time.monotonic()
         changed = index.take_changed()
         if now - self._scanned_at > self._scan_seconds:
@@ -228,7 +228,7 @@ class IndexSchedule:
                 continue
             seq, started_at = self._started.get(memory_id, (0, float("-inf")))
             if state.indexed_seq < seq and now - started_at < self._run_seconds:
-                index.note([memory_id])  # a run is on its way; look again
+                index.note([memory_id])  # a run is pending; check again
                 continue
             self._started[memory_id] = (state.last_seq, now)
             due.append((memory_id, state.tenant, state.last_seq))

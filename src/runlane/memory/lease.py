@@ -1,7 +1,7 @@
-"""The lease of a node: renewed in the background, and over before another node may take a memory.
+"""The lease of a node: renewed in the background; it ends before another node may take a memory.
 
-The end is counted from the moment at which a renewal was sent, on a clock that does not stop while the process is
-frozen. A renewal that fails counts as not made.
+Its end is counted from the time at which a renewal was sent, on a clock that does not stop while the process is frozen.
+A failed renewal does not count.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class NodeLease:
 
     @property
     def seconds_left(self) -> float:
-        """How long the lease lasts, below zero after its end."""
+        """The seconds that are left of the lease; negative after its end."""
         return self._ends_at - time.clock_gettime(_STEADY)
 
     async def renew(self) -> None:
-        """Renew the lease now. Unavailable if the database is away."""
+        """Renew the lease now. Raise Unavailable if the database is unavailable."""
         sent_at = time.clock_gettime(_STEADY)
         await self._renew()
         self._ends_at = sent_at + self.seconds * (1 - _SHARE_KEPT_BACK)
@@ -66,5 +66,5 @@ class NodeLease:
             try:
                 await self.renew()
             except Unavailable as error:
-                # The lease ends if this continues; changes are refused then, so there is nothing else to do here.
+                # If this continues, the lease ends and changes are rejected, so nothing else has to be done here.
                 outage.failed("memory_lease", str(error))

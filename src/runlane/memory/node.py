@@ -1,8 +1,9 @@
 """A node: the process that owns memories, acknowledges their changes from its file, and replicates them.
 
-A memory is acquired at the first change. Its local copy is the database's state plus the operations that wait. If
-another process has written to the memory since, and operations of this node wait, they are parked: an operator decides
-whether they are appended (retry) or dropped (discard). They are never placed between the other process's operations.
+A memory is acquired at the first change. Its local copy is the state of the database plus the pending operations. If
+another process has written to the memory since, and this node has pending operations, they are parked: an operator
+decides whether they are appended (retry) or dropped (discard). They are never placed between the other process's
+operations.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class MemoryNode:
-    """Ownership of memories by this process. The replicator uses it, too."""
+    """Ownership of memories by this process; also used by the replicator."""
 
     def __init__(
         self, file: LocalFile, reader: LocalFile, remote: Database, shards: Shards, url: str, lease_seconds: float
@@ -56,7 +57,7 @@ class MemoryNode:
         self._epochs: dict[str, int] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stale: set[str] = set()
-        # Memories that are being handed over: their callers wait, and then no change is written any more.
+        # Memories that are being handed over: their callers wait, and no further change is written.
         self._leaving: set[str] = set()
         self._sealed: set[str] = set()
 
@@ -65,10 +66,10 @@ class MemoryNode:
         return memory_id in self._epochs and self.lease.seconds_left > 0
 
     async def reads_here(self, memory_id: str) -> bool:
-        """Return whether reads use the local copy: of an owned memory, and of one with operations that wait.
+        """Return whether reads use the local copy: of an owned memory, or of one with pending operations.
 
         A restarted node has acknowledged operations before it owns their memory again. After another process has
-        written to the memory, the database has more than the copy.
+        written to the memory, the database is ahead of the copy.
         """
         if self.owns(memory_id):
             return True
@@ -83,17 +84,17 @@ class MemoryNode:
         return self._epochs.get(memory_id)
 
     def admit(self, request: MemoryRequest) -> None:
-        """Raise if this process may not write to the memory any more. Called just before a change is written."""
+        """Raise if this process may no longer write to the memory. Called just before a change is written."""
         if request.memory_id not in self._epochs or request.memory_id in self._sealed:
             raise MemoryReleased(f'The memory "{request.memory_id}" is not owned by this node any more. Retry.')
         self.lease.check()
 
     def lost(self, memory_id: str) -> None:
-        """Note that this process does not own the memory any more."""
+        """Note that this process no longer owns the memory."""
         self._epochs.pop(memory_id, None)
 
     async def own(self, tenant: str | None, memory_id: str) -> None:
-        """Acquire the memory if need be, and bring the local copy up to date. The tenant is checked by the writer."""
+        """Acquire the memory if necessary, and bring the local copy up to date. The tenant is checked by the writer."""
         if self.owns(memory_id) and memory_id not in self._leaving:
             return
         async with self._lock(memory_id):
@@ -109,7 +110,7 @@ class MemoryNode:
     async def may_request(self, memory_id: str) -> bool:
         """Return whether the memory may be requested from its owner.
 
-        Operations that wait here were superseded by those of the owner: only an operator can append them.
+        The owner's operations superseded those that are pending here: only an operator can append them.
         """
         head = await local_log.local_head(self.reader, memory_id)
         return head is None or head.last_seq == head.applied_seq
@@ -160,7 +161,7 @@ class MemoryNode:
         self.waiters.stopped(memory_id)
 
     async def forget(self, memory_id: str) -> None:
-        """Drop the local copy of a memory that is deleted, with the operations that wait."""
+        """Drop the local copy of a deleted memory, with its pending operations."""
         self.lost(memory_id)
         await evict(self.file, memory_id)
         self.waiters.stopped(memory_id)
@@ -177,8 +178,8 @@ class MemoryNode:
     async def hand_over(self, memory_id: str, pause_seconds: float) -> str | None:
         """Release a memory to the process that requested it, and return that process.
 
-        Callers wait meanwhile. What the shards hold is written, then everything is replicated. The node keeps the
-        memory and returns None if that is not possible within the given time, or if the request ended.
+        Callers wait meanwhile. The changes in the shards are written, then everything is replicated. The node keeps the
+        memory and returns None if that is not possible within the given time, or if the request has ended.
         """
         if not await self._is_replicated(memory_id, pause_seconds):
             return None  # so far no caller has waited
@@ -208,7 +209,10 @@ class MemoryNode:
         return requested_by
 
     async def _is_replicated(self, memory_id: str, seconds: float) -> bool:
-        """Wait until what was accepted before this call is in the database. False if it is not in time, or parked."""
+        """Wait until all changes accepted before this call are in the database.
+
+        Return False on timeout, or if the memory is parked.
+        """
         head = await local_log.local_head(self.reader, memory_id)
         if head is None:
             return True
@@ -229,7 +233,7 @@ class MemoryNode:
         return self._locks.setdefault(memory_id, asyncio.Lock())
 
     async def refresh_if_stale(self, memory_id: str) -> None:
-        """Read the copy of a memory again after one of its operations was discarded, if nothing waits."""
+        """Read the copy of a memory again after one of its operations was discarded, if nothing is pending."""
         if memory_id not in self._stale:
             return
         head, epoch = await local_log.local_head(self.reader, memory_id), self.epoch_of(memory_id)
@@ -254,7 +258,7 @@ class MemoryNode:
         target = head.last_seq
         with self.waiters.waiting(memory_id, target) as changed:
             if head.applied_seq < target:
-                self.on_work()  # replication may let other callers go first
+                self.on_work()  # replication may give precedence to other callers
             try:
                 async with asyncio.timeout(timeout):
                     while (result := await self._progress(tenant, memory_id, target)) is None:
@@ -290,7 +294,7 @@ class MemoryNode:
         return await local_log.parked_memories(self.reader)
 
     async def retry(self, tenant: str, memory_id: str) -> None:
-        """Replicate the operations of a parked memory again; superseded ones are appended with new numbers."""
+        """Retry the operations of a parked memory; superseded operations are appended with new numbers."""
         parked = await self._parked(tenant, memory_id)
         if parked.superseded:
             waiting = await local_log.waiting_ops(self.reader, memory_id)
@@ -302,7 +306,7 @@ class MemoryNode:
         self.on_work()
 
     async def discard(self, tenant: str, memory_id: str) -> MemoryOp:
-        """Drop the rejected operation of a parked memory, or all that wait if another process has written since."""
+        """Discard the rejected operation of a parked memory, or all pending ones if it was superseded."""
         parked = await self._parked(tenant, memory_id)
         if parked.superseded or (parked.op.error or "").startswith(local_log.DELETED):
             await self.forget(memory_id)
@@ -336,7 +340,7 @@ class MemoryNode:
         )
 
     async def sign_off(self) -> None:
-        """Give back what is replicated; the rest waits for this node."""
+        """Release the replicated memories; the others wait for this node."""
         waiting = await local_log.count_waiting(self.reader)
         await ownership.sign_off(self.remote, self.id, sorted(waiting.by_memory))
         self._epochs.clear()

@@ -38,7 +38,7 @@ class MemoryOpener:
 
     async def index(self) -> MemoryIndex | None:
         """Return the index of embeddings, or None if no embedding model is set."""
-        return (await self._open()).places.index
+        return (await self._open()).storage.index
 
     async def with_use(self, tenant: str, uses: Sequence[QuotaUse]) -> Sequence[QuotaUse]:
         """Return the quotas of a tenant with what is counted in the memory file, if that is the only copy."""
@@ -47,7 +47,7 @@ class MemoryOpener:
             return uses
         from runlane.store.memory.quotas import with_file_use
 
-        return await with_file_use(uses, (await self._open()).places.reader, tenant)
+        return await with_file_use(uses, (await self._open()).storage.reader, tenant)
 
     async def _open(self) -> OpenMemory:
         async with self._lock:
@@ -59,12 +59,12 @@ class MemoryOpener:
         return self._opened
 
     async def start(self) -> None:
-        """Open the memory now if this process replicates, so that what an earlier one left in the file is sent."""
+        """Open the memory now if this process replicates, so that operations that are left in the file are sent."""
         if self._settings.memory_mode_in_force == "replicated":
             await self.service()
 
     async def close(self) -> None:
-        """Write what waits, then close. Safe to call twice."""
+        """Write all queued changes, then close. Safe to call twice."""
         async with self._lock:
             opened, self._opened = self._opened, None
             if opened is not None:

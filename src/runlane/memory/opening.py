@@ -1,4 +1,4 @@
-"""Open the memory of a process, as its settings say, and close it."""
+"""Open the memory of a process according to its settings, and close it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from runlane.domain.ids import new_id
 from runlane.errors import ConfigurationError, MemoryFileBroken, Unavailable
 from runlane.llm.embeddings import EmbeddingModels
 from runlane.llm.providers import Values
+from runlane.memory.file_cleanup import MemoryFileCleanup
 from runlane.memory.handover import MemoryHandover
 from runlane.memory.indexing import MemoryIndex
-from runlane.memory.keeper import MemoryKeeper
+from runlane.memory.modes import MemoryStorage
 from runlane.memory.node import MemoryNode
-from runlane.memory.places import MemoryPlaces
 from runlane.memory.replicator import Replicator
 from runlane.memory.requesting import MemoryRequests
 from runlane.memory.service import MemoryService
@@ -43,29 +43,32 @@ _DRAIN_SECONDS: Final = 10.0
 
 @dataclass(slots=True)
 class OpenMemory:
-    """The memory of a process, and what has to be closed with it."""
+    """The memory of a process, and the resources to close with it."""
 
     service: MemoryService
-    places: MemoryPlaces
+    storage: MemoryStorage
     files: tuple[LocalFile, ...] = ()
     upkeep: FileUpkeep | None = None
-    keeper: MemoryKeeper | None = None
+    cleanup: MemoryFileCleanup | None = None
     node: MemoryNode | None = None
     replicator: Replicator | None = None
     handover: MemoryHandover | None = None
     lock: int | None = None
 
     async def close(self) -> None:
-        """Write what waits, replicate what is possible in a short time, then close. The rest stays in the file."""
-        if self.places.requests is not None:
-            self.places.requests.close()
+        """Write all queued changes, replicate as much as possible in a short time, then close.
+
+        The rest stays in the file.
+        """
+        if self.storage.requests is not None:
+            self.storage.requests.close()
         if self.handover is not None:
             await self.handover.stop()
-        await self.places.writer.stop()
+        await self.storage.writer.stop()
         if self.upkeep is not None:
             await self.upkeep.stop()
-        if self.keeper is not None:
-            await self.keeper.stop()
+        if self.cleanup is not None:
+            await self.cleanup.stop()
         if self.node is not None and self.replicator is not None:
             await self.replicator.stop(_DRAIN_SECONDS)
             await self.node.lease.stop()
@@ -73,8 +76,8 @@ class OpenMemory:
                 await self.node.sign_off()
             except Unavailable as error:
                 log.warning("memory_sign_off_failed", problem=str(error))
-        if self.places.index is not None:
-            await self.places.index.close()
+        if self.storage.index is not None:
+            await self.storage.index.close()
         for file in self.files:
             await file.close()
         self._unlock()
@@ -106,17 +109,17 @@ async def open_memory(
             opened = await _open_local(settings, settings.memory_file)
         case "replicated":
             opened = await _open_replicated(settings, settings.memory_file, database, bus)
-    opened.places.runs = database
+    opened.storage.runs = database
     if settings.memory_embedding_model is not None:
         models = EmbeddingModels(settings, secrets or _no_secrets)
         # The limits are in the database of runs, which a memory file is not.
         limiter = ClusterLimiter(database)
-        index = MemoryIndex(settings.memory_embedding_model, models, opened.places.shared, limiter, database)
-        opened.places.index = index
+        index = MemoryIndex(settings.memory_embedding_model, models, opened.storage.shared, limiter, database)
+        opened.storage.index = index
         if opened.node is not None:
             opened.node.on_applied = index.note
         else:
-            opened.places.writer.on_committed(index.note)
+            opened.storage.writer.on_committed(index.note)
     return opened
 
 
@@ -128,9 +131,9 @@ def _open_direct(settings: Settings, database: Database, bus: Bus) -> OpenMemory
     shards = Shards(settings.memory_submit_seconds)
     requests = MemoryRequests(database, bus, new_id("process"))
     writer = MemoryWriter(database, shards, WriteRules(replicated=False, process=requests.process))
-    places = MemoryPlaces("direct", database, database, shards, writer, requests=requests)
+    storage = MemoryStorage("direct", database, database, shards, writer, requests=requests)
     writer.start()
-    return OpenMemory(MemoryService(places), places)
+    return OpenMemory(MemoryService(storage), storage)
 
 
 async def _open_local(settings: Settings, path: Path) -> OpenMemory:
@@ -150,12 +153,12 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
         WriteRules(replicated=False, log_all=False),
         committed=[lambda _memories: upkeep.wake()],
     )
-    places = MemoryPlaces("local", file, reader, shards, writer, path=str(path))
-    keeper = MemoryKeeper(settings, file)
+    storage = MemoryStorage("local", file, reader, shards, writer, path=str(path))
+    cleanup = MemoryFileCleanup(settings, file)
     writer.start()
     upkeep.start()
-    keeper.start()
-    return OpenMemory(MemoryService(places), places, files, upkeep, keeper)
+    cleanup.start()
+    return OpenMemory(MemoryService(storage), storage, files, upkeep, cleanup)
 
 
 async def _open_replicated(settings: Settings, path: Path, database: Database, bus: Bus) -> OpenMemory:
@@ -182,16 +185,16 @@ async def _open_replicated(settings: Settings, path: Path, database: Database, b
 
     writer = MemoryWriter(file, shards, WriteRules(replicated=True), node.admit, [committed])
     requests, handover = MemoryRequests(database, bus, node.id), MemoryHandover(node, bus)
-    places = MemoryPlaces("replicated", database, reader, shards, writer, node, requests=requests)
-    keeper = MemoryKeeper(settings, file, node)
+    storage = MemoryStorage("replicated", database, reader, shards, writer, node, requests=requests)
+    cleanup = MemoryFileCleanup(settings, file, node)
     writer.start()
     upkeep.start()
     if not settings.paused:
         replicator.start()
         node.lease.start()
-        keeper.start()
+        cleanup.start()
         handover.start()
-    return OpenMemory(MemoryService(places), places, files, upkeep, keeper, node, replicator, handover, lock)
+    return OpenMemory(MemoryService(storage), storage, files, upkeep, cleanup, node, replicator, handover, lock)
 
 
 async def _open_files(settings: Settings, path: Path, *, copies: bool) -> tuple[LocalFile, LocalFile, LocalFile]:

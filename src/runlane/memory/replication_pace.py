@@ -1,8 +1,8 @@
-"""When the replicator sends its next batches: background work that callers do not wait for.
+"""Decide when the replicator sends its next batches: background work that callers do not wait for.
 
-A batch costs the same for one operation as for many memories, so operations gather for a short time. While many
-callers wait for the acknowledgement of changes, replication lets them go first, for a bounded time. A caller that waits
-for a commit ends both: replication continues at once, and without pauses, until no caller waits.
+A batch costs the same for one operation as for many memories, so operations are collected for a short time. While many
+callers wait for the acknowledgement of changes, replication yields to them, for a bounded time. A caller that waits for
+a commit ends both delays: replication continues at once, without pauses, until no caller waits.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Final
 
 from runlane.memory.commit_waiters import CommitWaiters
 
-# At least this time is between the beginnings of two rounds.
+# The minimum time between the starts of two rounds.
 GATHER_SECONDS: Final = 0.05
-# The same while at least so many changes wait for their acknowledgement.
+# The minimum time while at least this many changes wait for their acknowledgement.
 PAUSE_SECONDS: Final = 1.0
 BUSY_CHANGES: Final = 64
 
 
 class ReplicationPace:
-    """Holds back the rounds of one replicator.
+    """Delays the rounds of one replicator.
 
     `unacknowledged` returns how many changes of callers wait for their acknowledgement.
     """

@@ -1,7 +1,7 @@
 """Send the operations of a node to the database: batches over many memories, in the order of each.
 
-Errors of the transport are retried forever, with backoff. An operation that the database rejects parks its memory and
-no other. A batch that is sent again changes nothing, because the database knows the number of its last operation.
+Transport errors are retried forever, with backoff. An operation that the database rejects parks only its own memory. A
+repeated batch changes nothing, because the database has the number of its last operation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BATCH_OPS: Final = 2000
 _LANES: Final = 2
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _LONGEST_BACKOFF_SECONDS: Final = 5.0
-# A wake-up that was lost, such as one of a retry by another component, costs at most this.
+# A lost wake-up, such as that of a retry by another component, delays replication by at most this.
 _POLL_SECONDS: Final = 5.0
 
 
@@ -60,13 +60,13 @@ class Replicator:
         self._task = asyncio.create_task(self._run(), name="memory-replicator")
 
     async def stop(self, drain_seconds: float) -> None:
-        """Replicate what waits for at most this time, then end. The rest stays in the file."""
+        """Replicate pending operations for at most this time, then end. The rest stays in the file."""
         if self._task is None:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
-        # The database may be away; the operations are safe in the file.
+        # The database may be unavailable; the operations are safe in the file.
         with contextlib.suppress(TimeoutError, Unavailable):
             async with asyncio.timeout(drain_seconds):
                 while await self.round():
@@ -103,7 +103,7 @@ class Replicator:
         await asyncio.sleep(full * random.uniform(0.5, 1.0))  # noqa: S311 - spreads retries
 
     async def round(self) -> bool:
-        """Send what waits; return whether there was anything.
+        """Send pending operations; return whether there were any.
 
         While the database applies one batch, the next one is read and sent over another connection.
         """
@@ -177,7 +177,7 @@ class Replicator:
         await self._record(ops, verdicts)
 
     async def _isolate(self, ops: Sequence[PlannedOp], error: Exception) -> None:
-        """Find the operation that the database rejects, by halves; the memories of the others are not affected."""
+        """Find the operation that the database rejects by halving the batch; other memories are not affected."""
         if len(ops) == 1:
             op = ops[0]
             await self._node.park(op.memory_id, op.seq, f"{type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
 """Requests for memories that another node owns, made by this process and renewed while callers wait.
 
-One task per memory makes the request, however many callers need it. The owner releases the memory once everything of it
-is in the database, and all callers continue then. The bus makes this quick; without it, both sides look at short
+One task per memory makes the request, however many callers need it. The owner releases the memory once all of its
+operations are in the database; then all callers continue. The bus makes this fast; without it, both sides poll at short
 intervals.
 """
 
@@ -23,7 +23,7 @@ from runlane.store.sql.database import Database
 # How long a change waits for a memory that another node owns.
 WAIT_SECONDS: Final = 10.0
 _FIRST_PAUSE_SECONDS: Final = 0.02
-# Shorter than a request counts, so that it is renewed in time.
+# Shorter than the lifetime of a request, so that it is renewed in time.
 _LONGEST_PAUSE_SECONDS: Final = 0.5
 _ANNOUNCE_SECONDS: Final = 1.0
 
@@ -59,7 +59,7 @@ class MemoryRequests:
         self._unfollow = bus.follow(handover_key(process), lambda _notice: self._wake())
 
     def close(self) -> None:
-        """End. Callers that wait are refused. Safe to call twice."""
+        """End, and reject waiting callers. Safe to call twice."""
         self._closed = True
         self._unfollow()
         self._wake()

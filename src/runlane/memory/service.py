@@ -1,9 +1,9 @@
 """MemoryService: the operations on memories, for the API, for agents and for Python programs.
 
 A change is acknowledged when it is durable: in the memory file, or in the database if the process has no file. A read
-waits for the changes that this process accepted before it. With `consistency="committed"` it returns what the database
-has. Vaults and memories themselves are created where every process sees them, on a path of their own, so that traffic
-of agents cannot delay people.
+waits for the changes that this process accepted before it. With `consistency="committed"` it reads from the database.
+Vaults and memories themselves are created in the shared database, on a separate path, so that the traffic of agents
+cannot delay people.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from runlane.domain.text import check_text
 from runlane.errors import InvalidRequest, MemoryOwnedElsewhere, NotFound
 from runlane.memory import bounds
 from runlane.memory.indexing import CANDIDATES, fuse
-from runlane.memory.places import MemoryPlaces, OwnerNode
+from runlane.memory.modes import MemoryStorage, OwnerNode
 from runlane.memory.vaults import MemoryVaults
 from runlane.store.memory import reading
 from runlane.store.memory.ownership import check_not_owned
@@ -62,8 +62,8 @@ T = TypeVar("T")
 class MemoryService(MemoryVaults):
     """Memories of tenants. Every method takes the tenant of the caller and returns nothing of other tenants."""
 
-    def __init__(self, places: MemoryPlaces, clock: Callable[[], int] | None = None) -> None:
-        super().__init__(places, clock or _now_us)
+    def __init__(self, storage: MemoryStorage, clock: Callable[[], int] | None = None) -> None:
+        super().__init__(storage, clock or _now_us)
 
     async def add_entry(
         self, tenant: str, memory_id: str, entry: NewEntry, *, idempotency_key: str | None = None
@@ -77,7 +77,7 @@ class MemoryService(MemoryVaults):
         """Add at most 100 entries, all or none, in their order."""
         now = self._clock()
         checked = bounds.check_entries(tuple(entries), now)
-        # Ids are made here and not by the writer: both threads would wait for the lock of their source.
+        # Ids are created here and not by the writer, because both threads would wait for the lock of their source.
         ids = tuple(new_ids("entry", len(checked)))
         keys = _keys(idempotency_key, ids[0], "add", checked)
         answer = await self._change(AddEntries(tenant, memory_id, *keys, now, checked, ids))
@@ -192,7 +192,7 @@ class MemoryService(MemoryVaults):
         check_text(query, "The query", MAX_QUERY_CHARACTERS)
         if not 1 <= limit <= MAX_SEARCH_HITS:
             raise InvalidRequest(f"limit={limit} is not valid. Use 1 to {MAX_SEARCH_HITS}.")
-        index = self._places.index
+        index = self._storage.index
         count = limit if index is None else max(limit, CANDIDATES)
         found = await self._read(
             memory_id, consistency, lambda database: search_text(database, tenant, memory_id, query, count)
@@ -212,30 +212,30 @@ class MemoryService(MemoryVaults):
         The result is committed, timeout or rejected. Later changes do not delay it. If another node owns the memory, it
         is requested: its owner releases it once the database has everything that the owner has accepted.
         """
-        places, deadline = self._places, time.monotonic() + timeout
+        storage, deadline = self._storage, time.monotonic() + timeout
         try:
-            if places.node is not None:
-                return await places.node.await_commit(tenant, memory_id, timeout)
-            await places.barrier(memory_id)
+            if storage.node is not None:
+                return await storage.node.await_commit(tenant, memory_id, timeout)
+            await storage.barrier(memory_id)
             return await self._committed(tenant, memory_id)
         except MemoryOwnedElsewhere as error:
-            if self._forwards(error) or not await places.request(memory_id, deadline - time.monotonic()):
+            if self._forwards(error) or not await storage.request(memory_id, deadline - time.monotonic()):
                 raise
-        head = await reading.read_head(places.shared, tenant, memory_id)
-        await places.withdraw(memory_id)
+        head = await reading.read_head(storage.shared, tenant, memory_id)
+        await storage.withdraw(memory_id)
         return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
 
     async def _committed(self, tenant: str, memory_id: str) -> MemoryCommit:
-        """Return what is committed. Raise if a node owns the memory, which may have accepted more."""
-        head = await reading.read_head(self._places.reader, tenant, memory_id)
-        if self._places.requests is not None:
-            await check_not_owned(self._places.shared, memory_id)
+        """Return the committed state. Raise if a node owns the memory, because it may have accepted more."""
+        head = await reading.read_head(self._storage.reader, tenant, memory_id)
+        if self._storage.requests is not None:
+            await check_not_owned(self._storage.shared, memory_id)
         return MemoryCommit(CommitState.COMMITTED, head.last_seq, head.last_seq)
 
     await_consistency = await_commit
 
     async def export_memory(self, tenant: str, memory_id: str) -> MemoryExport:
-        """Return everything of a memory, with what this process has not replicated."""
+        """Return the whole memory, including changes that this process has not replicated."""
         memory = await self.get_memory(tenant, memory_id)
         entries: list[MemoryEntry] = []
         while True:
@@ -249,7 +249,7 @@ class MemoryService(MemoryVaults):
         return MemoryExport(memory, entries, fragments)
 
     async def export_tenant(self, tenant: str, *, after: str | None = None) -> MemoryTenantExport:
-        """Return everything of a tenant, one memory per page; the first page also has its users and vaults."""
+        """Return all memories of a tenant, one per page; the first page also contains its users and vaults."""
         users, vaults = await self._tenant_parts(tenant) if after is None else ((), ())
         found = await self.list_memories(tenant, after=after, limit=2)
         if not found:
@@ -258,45 +258,48 @@ class MemoryService(MemoryVaults):
         return MemoryTenantExport(users, vaults, memory, found[0].id if len(found) > 1 else None)
 
     async def status(self) -> MemoryNodeStatus:
-        """Return how this process stores memory, and what it has not replicated."""
-        places = self._places
-        if places.node is not None:
-            return await places.node.status()
-        return MemoryNodeStatus(places.mode, None, places.path, 0, None, (), None, ())
+        """Return the storage mode of this process and its replication backlog."""
+        storage = self._storage
+        if storage.node is not None:
+            return await storage.node.status()
+        return MemoryNodeStatus(storage.mode, None, storage.path, 0, None, (), None, ())
 
     async def retry_parked(self, tenant: str, memory_id: str) -> None:
-        """Replicate the operations of a parked memory again; superseded ones are appended with new numbers."""
+        """Retry the operations of a parked memory; superseded operations are appended with new numbers."""
         await self._node(memory_id).retry(tenant, memory_id)
 
     async def discard_parked(self, tenant: str, memory_id: str) -> MemoryOp:
-        """Drop the rejected operation of a parked memory, or all that wait if it was superseded. Return the first."""
+        """Discard the rejected operation of a parked memory, or all pending ones if it was superseded.
+
+        Return the first.
+        """
         return await self._node(memory_id).discard(tenant, memory_id)
 
     def _node(self, memory_id: str) -> OwnerNode:
-        node = self._places.node
+        node = self._storage.node
         if node is None:
             raise NotFound(f'The memory "{memory_id}" is not parked: this process does not replicate.')
         return node
 
     async def _change(self, request: Any) -> Any:
-        places = self._places
+        storage = self._storage
 
         async def write() -> Any:
-            if places.node is not None:
-                await places.node.own(request.tenant, request.memory_id)
-            return await places.shards.submit(request.memory_id, request)
+            if storage.node is not None:
+                await storage.node.own(request.tenant, request.memory_id)
+            return await storage.shards.submit(request.memory_id, request)
 
         answer = await self._taking(request.memory_id, write)
         self.on_change(request.tenant, request.memory_id)
         return answer
 
     async def _read(self, memory_id: str, consistency: Consistency, work: Callable[[Database], Awaitable[T]]) -> T:
-        places = self._places
-        node = places.node
+        storage = self._storage
+        node = storage.node
         if node is not None and (consistency == "committed" or not await node.reads_here(memory_id)):
             return await work(node.remote)
-        await places.barrier(memory_id)
-        return await work(places.reader)
+        await storage.barrier(memory_id)
+        return await work(storage.reader)
 
 
 def _now_us() -> int:

@@ -1,8 +1,8 @@
-"""Shards: bounded queues in front of the writer, which keep the order of each memory and bound what waits.
+"""Shards: bounded queues in front of the writer, which preserve the order of each memory.
 
 A memory belongs to one of 256 shards by the hash of its id. A shard holds at most 128 jobs; a job for a full shard
-waits for space for a short time and is refused then. The writer takes what waits from all shards in turn, so a busy
-shard delays its own jobs and no others.
+waits for a short time and is then rejected. The writer takes jobs from all shards in turn, so a busy shard delays only
+its own jobs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Shard:
 
 @dataclass(slots=True, eq=False)
 class MemoryJob:
-    """A change, or with no request a barrier: it is done when the changes before it are."""
+    """A change or, without a request, a barrier: it is done when all earlier changes are."""
 
     memory_id: str
     request: MemoryRequest | None
@@ -64,9 +64,9 @@ class Shards:
         return memory_id not in self._unfinished
 
     async def submit(self, memory_id: str, request: MemoryRequest | None) -> Any:
-        """Queue a job and return its answer once the writer has committed it.
+        """Queue a job and return its result once the writer has committed it.
 
-        Raise MemoryBusy if the shard stays full; nothing is queued then.
+        Raise MemoryBusy, with nothing queued, if the shard stays full.
         """
         shard = self._shards[shard_of(memory_id)]
         # A job behind others that wait for space must not overtake them.
@@ -139,7 +139,7 @@ class Shards:
             self._release(job.shard)
 
     def _release(self, shard: _Shard) -> None:
-        """Give a place to the job that has waited longest, or free it."""
+        """Assign a free place to the job that has waited longest, if any."""
         while shard.waiters:
             waiter = shard.waiters.popleft()
             if not waiter.done():
@@ -148,6 +148,6 @@ class Shards:
         shard.occupied -= 1
 
     def close(self) -> None:
-        """Refuse new jobs. Those that wait are still taken by the writer."""
+        """Reject new jobs. The writer still takes the waiting ones."""
         self._closed = True
         self._filled.set()

@@ -1,4 +1,4 @@
-"""Users, vaults and memories themselves: created, listed, moved and deleted, on a path that no shard delays."""
+"""Create, list, move and delete users, vaults and memories, on a path that no shard delays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runlane.domain.memory import DEFAULT_MEMORY_TYPE, DEFAULT_VAULT, Memory, Me
 from runlane.domain.time_zones import DEFAULT_ZONE
 from runlane.errors import Conflict, MemoryOwnedElsewhere, Unavailable
 from runlane.memory import bounds
-from runlane.memory.places import MemoryPlaces
+from runlane.memory.modes import MemoryStorage
 from runlane.memory.requesting import WAIT_SECONDS
 from runlane.store.memory import administration
 from runlane.store.memory.handover import MemoryReleased
@@ -27,19 +27,19 @@ _PAGE: Final = 1000
 
 
 class MemoryVaults:
-    """The part of MemoryService that creates what entries belong to."""
+    """The part of MemoryService that manages users, vaults and memories."""
 
-    def __init__(self, places: MemoryPlaces, clock: Callable[[], int]) -> None:
-        self._places = places
+    def __init__(self, storage: MemoryStorage, clock: Callable[[], int]) -> None:
+        self._storage = storage
         self._clock = clock
         # Called with the tenant and the memory after each change, for pages that show them.
         self.on_change: Callable[[str, str], None] = lambda _tenant, _memory_id: None
         self._forwards: Callable[[MemoryOwnedElsewhere], bool] = lambda _error: False
 
     def forwarding(self, forwards: Callable[[MemoryOwnedElsewhere], bool]) -> Self:
-        """Return this service for a caller that sends changes on to the owner of a memory.
+        """Return this service for a caller that forwards changes to the owner of a memory.
 
-        Where `forwards` returns True, MemoryOwnedElsewhere is raised at once, and the memory is not requested.
+        If `forwards` returns True, MemoryOwnedElsewhere is raised at once, and the memory is not requested.
         """
         view = copy(self)
         view._forwards = forwards  # noqa: SLF001 - its own class
@@ -52,17 +52,18 @@ class MemoryVaults:
             try:
                 return await work()
             except MemoryReleased:
-                # Handed over before the change was written: it is made by the next owner, or after that one.
+                # The memory was handed over before the change was written: the next owner makes the change, or this
+                # process after it.
                 if time.monotonic() >= deadline:
                     raise
             except MemoryOwnedElsewhere as error:
-                if self._forwards(error) or not await self._places.request(memory_id, deadline - time.monotonic()):
+                if self._forwards(error) or not await self._storage.request(memory_id, deadline - time.monotonic()):
                     raise
 
     @property
     def _shared(self) -> Database:
         """Where every process sees vaults and memories."""
-        return self._places.shared
+        return self._storage.shared
 
     async def create_user(
         self, tenant: str, user_id: str, email: str, *, display_name: str = "", time_zone: str = DEFAULT_ZONE
@@ -117,7 +118,7 @@ class MemoryVaults:
         vault = await (self._default_vault(tenant) if vault_id is None else self.get_vault(tenant, vault_id))
         now = self._clock()
         new = Memory(new_id("mem"), tenant, vault.id, title, memory_type, description, now, 1)
-        check = await room_for_memory(self._places.runs or self._shared, self._shared, tenant)
+        check = await room_for_memory(self._storage.runs or self._shared, self._shared, tenant)
         created = await administration.create_memory(self._shared, new, check)
         self.on_change(tenant, created.id)
         return created
@@ -132,9 +133,9 @@ class MemoryVaults:
         try:
             return await administration.list_memories(self._shared, tenant, vault_id, after, limit)
         except Unavailable:
-            if self._places.reader is self._shared:
+            if self._storage.reader is self._shared:
                 raise
-            return await administration.list_memories(self._places.reader, tenant, vault_id, after, limit)
+            return await administration.list_memories(self._storage.reader, tenant, vault_id, after, limit)
 
     async def get_memory(self, tenant: str, memory_id: str) -> Memory:
         """Return a memory."""
@@ -155,8 +156,8 @@ class MemoryVaults:
     ) -> None:
         """Delete a memory with everything in it. `record` is called before, once this process may delete it."""
         await administration.get_memory(self._shared, tenant, memory_id)
-        await self._places.barrier(memory_id)
-        node = self._places.node
+        await self._storage.barrier(memory_id)
+        node = self._storage.node
         node_id = None if node is None else node.id
         if record is not None:
             await self._taking(memory_id, lambda: administration.require_owner(self._shared, [memory_id], node_id))
@@ -177,7 +178,7 @@ class MemoryVaults:
     async def delete_tenant(self, tenant: str) -> int:
         """Delete every memory, vault and user of a tenant. Return the number of memories.
 
-        Refused if another node owns one of the memories; then those before it are deleted.
+        Raises if another node owns one of the memories; the earlier ones are then deleted.
         """
         deleted = 0
         while found := await administration.list_memories(self._shared, tenant, None, None, _DELETED_AT_ONCE):

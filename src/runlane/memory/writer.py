@@ -1,8 +1,8 @@
-"""The writer: takes what waits in the shards and commits it together.
+"""The writer: take all jobs that wait in the shards and commit them together.
 
-One transaction at a time, in the one thread of a file or on the database. While it commits, the next batch gathers. A
-job is acknowledged after its commit. If the commit fails, every job of the batch fails with it; a job that raises by
-itself fails alone.
+One transaction at a time, in the one thread of a file or on the database. While it commits, the next batch is
+collected. A job is acknowledged after its commit. If the commit fails, every job of the batch fails; a job that raises
+an error fails alone.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class MemoryWriter:
         self._task = asyncio.create_task(self._run(), name="memory-writer")
 
     async def stop(self) -> None:
-        """Write what waits, then end. New jobs are refused."""
+        """Write the waiting jobs, then end. New jobs are rejected."""
         self._shards.close()
         if self._task is not None:
-            # The writer ends by itself once nothing waits; a caller that is cancelled must not cut it off.
+            # The writer ends on its own once no job waits; a cancelled caller must not interrupt it.
             await asyncio.shield(self._task)
             self._task = None
 
@@ -147,7 +147,7 @@ def _settle(job: MemoryJob, answer: Any) -> None:
         return  # the caller was cancelled
     if isinstance(answer, Exception):
         job.done.set_exception(answer)
-        # A caller may be gone; the event loop must not report the error as never retrieved.
+        # The caller may have been cancelled; the event loop must not report the error as never retrieved.
         with contextlib.suppress(Exception):
             job.done.exception()
     else:

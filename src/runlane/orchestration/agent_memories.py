@@ -1,4 +1,4 @@
-"""The memory of a run's tenant, for its agents: opened with the first agent that has one."""
+"""The memories of a run's tenant, for its agents: opened by the first agent that uses one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AgentMemories:
         self._tenant = tenant
 
     async def find_or_create(self, vault: str, title: str) -> str:
-        """Return the id of the memory with this title, which is created with its vault if it does not exist."""
+        """Return the id of the memory with this title; create it and its vault if they do not exist."""
         service, tenant = await self._opener.service(), self._tenant
         place = await service.find_vault(tenant, vault)
         if place is None:

@@ -19,7 +19,7 @@ from runlane.templates.template import text_of
 ANSWER: Final = "answer"
 MAX_MESSAGE_CHARACTERS: Final = 20_000
 MAX_HISTORY_CHARACTERS: Final = 200_000
-# What a chat with compaction has after its last summary; older messages beyond it are left out.
+# The bound for messages after the last summary of a chat; older messages beyond it are left out.
 MAX_COMPACTED_CHARACTERS: Final = 2_000_000
 MAX_COMPACTED_TURNS: Final = 1000
 _TIMEOUT_MINUTES: Final = 30.0
@@ -71,7 +71,7 @@ def single_step(agent: Agent, pinned: PinnedLookup, given: Mapping[str, Any]) ->
     if inner is not None:
         body["max_state_bytes"] = inner.max_state_bytes
     alone = Orchestration.model_validate(body)
-    # Copies are not validated, since the id and the keys of the input need not be valid in a definition.
+    # Copies are not validated, because the id and the keys of the input need not be valid in a definition.
     step_copy = alone.steps[0].model_copy(update={"input_keys": list(given)})
     return alone.model_copy(update={"id": f"{AGENT}{agent.id}", "steps": [step_copy]})
 
@@ -79,9 +79,9 @@ def single_step(agent: Agent, pinned: PinnedLookup, given: Mapping[str, Any]) ->
 def conversation_messages(
     turns: Sequence[Turn], given: Sequence[EarlierMessage] = (), max_characters: int = MAX_HISTORY_CHARACTERS
 ) -> list[Message]:
-    """Return the messages of earlier turns, oldest first: as many of the newest as fit the bound.
+    """Return the newest messages of earlier turns that are within the bound, oldest first.
 
-    `given` are messages that the requests for the run and for its earlier turns had. Those of the run are all kept,
+    `given` are the messages in the requests for the run and for its earlier turns. Those of the run are all kept,
     because the request was checked against the bound of inputs.
     """
     kept: list[list[Message]] = []
@@ -109,7 +109,7 @@ def _turn_messages(turn: Turn) -> list[Message]:
     if turn.status is Status.COMPLETED:
         answer = _cut(text_of(turn.answer))
         return [Message("user", message, turn=turn.turn), Message("assistant", answer, turn=turn.turn)]
-    # Not a message of the assistant, which did not write it.
+    # Not a message of the assistant, because the assistant did not write it.
     why = _WHY.get(turn.status, "there was no answer yet")
     return [Message("user", f"{message}\n\n[This message was not answered: {why}.]", turn=turn.turn)]
 

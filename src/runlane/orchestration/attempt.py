@@ -1,8 +1,8 @@
-"""One attempt at a run of an orchestration: the machine decides, steps are performed, and each outcome is recorded.
+"""One attempt at a run of an orchestration: ask the machine for steps, perform them, and record each outcome.
 
-A step that may have an external effect begins only when everything before it is stored. Steps that only compute may
-run ahead of the commit: after a crash they are computed again with the same result. So no call is billed twice, and a
-chain of small steps does not wait for the disk after each one.
+A step that may have an external effect begins only when everything before it is stored. Steps that only compute may run
+ahead of the commit: after a crash they are computed again with the same result. No recorded call is therefore billed
+twice, and a chain of small steps does not wait for the disk after each step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runlane.interpreter.routing import EXPIRED
 from runlane.interpreter.values import Done, EndStatus, Failed, OrchestrationEnd, Outcome, PendingStep
 from runlane.observability import metrics
 from runlane.orchestration.finish import HANDED_BACK, AttemptFinisher
-from runlane.orchestration.memory import HOLD_SECONDS, TOO_LARGE, AttemptMemory, AttemptStepMemory
+from runlane.orchestration.memory_budget import HOLD_SECONDS, TOO_LARGE, AttemptMemory, AttemptStepMemory
 from runlane.orchestration.outbox import Outbox
 from runlane.orchestration.pinned import PinnedDefinitions
 from runlane.orchestration.replay import record_of, remember_nested, restore, was_refused
@@ -32,7 +32,7 @@ from runlane.orchestration.snapshots import Snapshots
 from runlane.orchestration.step_contexts import StepContexts
 from runlane.orchestration.waits import InnerKey, OpenWaits
 from runlane.steps.dispatch import RunServices, StepWait, Suspended, WaitKind, perform_step
-from runlane.steps.memory import MemoryTimeout
+from runlane.steps.memory_budget import MemoryTimeout
 from runlane.steps.wait_steps import until_room
 from runlane.store.orchestration.calls import read_calls_of
 from runlane.store.orchestration.resume import read_waits_decided
@@ -52,14 +52,14 @@ _COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extr
 # How soon a run that is busy in one branch notices an answer in another.
 _ANSWER_SECONDS = 1.0
 _FINAL_STORE_SECONDS = 2.0
-# Steps that only compute run ahead of the commit by this much.
+# Steps that only compute may run ahead of the commit by this much.
 MAX_AHEAD_BYTES = 8 * 1024 * 1024
 
 # How long the end of a run waits for model calls of abandoned steps, which are billed.
 DRAIN_SECONDS = 30.0
 
 Result = Outcome | StepWait | Suspended
-# Returns how the attempt ends, once nothing more happens in it.
+# Returns the end of the attempt, once no step is left to perform.
 Ending = Callable[[], Finish]
 
 
@@ -202,7 +202,7 @@ class OrchestrationAttempt:
         try:
             await self._memory.admit(self._machine.state_bytes)
         except MemoryTimeout as wait:
-            # A key of this attempt, because the wait of an earlier attempt is over and would let the step begin.
+            # The key contains the attempt, because the wait of an earlier attempt is over and would let the step begin.
             waiting = until_room(wait, f"room/{self._claimed.attempt}")
             for pending in self._machine.pending_steps():
                 if pending.path not in self._waits:

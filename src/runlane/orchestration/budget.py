@@ -1,4 +1,4 @@
-"""Spending of a run: every cap is checked before each model call, including what open steps have spent so far.
+"""Spending of a run: check every cap before each model call, including the spending of open steps so far.
 
 A call is rejected once a cap is reached, so only calls in flight can exceed it. If a person allows more, the answer is
 stored in the journal of the step or of the run and raises the cap.
@@ -56,7 +56,7 @@ class SpendingTracker:
         self._warned = False
 
     def learn(self, way: Sequence[StepRecord]) -> None:
-        """Load what earlier attempts have settled for steps that are retried."""
+        """Load the spending that earlier attempts have recorded for retried steps."""
         for record in way:
             if record.outcome in (StepOutcome.RETRYING, StepOutcome.FAILED):
                 self._settled[record.path] = (record.cost_usd or 0.0, record.tokens)
@@ -98,7 +98,7 @@ class SpendingTracker:
             raise self._refusal(capped, journals[capped.scope])
 
     def _notice(self, caps: Sequence[SpendingCap]) -> None:
-        """Report, once in this attempt, each cap of which most is spent."""
+        """Report each cap that is nearly spent, once in this attempt."""
         for cap in caps:
             notice = notice_of(cap, self._claimed.target)
             key = (cap.scope, cap.name, cap.limit_usd, notice is not None and notice.reached)
@@ -131,7 +131,7 @@ class SpendingTracker:
         return caps
 
     def _raised(self, cap: SpendingCap, journal: Journal) -> SpendingCap:
-        """Return the cap raised by what people have allowed in this run, on top of what was spent by then."""
+        """Return the cap, raised by the amounts that people have allowed on top of the spending at that time."""
         if cap.limit_usd is None:
             return cap
         limit = cap.limit_usd

@@ -15,7 +15,7 @@ from runlane.store.sql.database import Database
 
 
 class ChatHistory(NamedTuple):
-    """What was said before a run. `request_tokens` is what the provider counted for the request of the last turn."""
+    """The messages before a run. `request_tokens` is the provider's token count for the request of the last turn."""
 
     messages: Sequence[Message]
     request_tokens: int = 0

@@ -1,4 +1,4 @@
-"""Execution of orchestrations by a worker: definitions by version, models, the sandbox, and tasks as steps."""
+"""The executor of orchestrations in a worker: definitions by version, models, the sandbox, and tasks as steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runlane.orchestration.attempt import OrchestrationAttempt
 from runlane.orchestration.chat_history import ChatHistory, compacted_history
 from runlane.orchestration.children import ChildRuns, StartChild
 from runlane.orchestration.integrations import Integrations
-from runlane.orchestration.memory import WorkerMemory
+from runlane.orchestration.memory_budget import WorkerMemory
 from runlane.orchestration.pinned import PinnedDefinitions
 from runlane.orchestration.retry_unavailable import retry_unavailable
 from runlane.orchestration.warm_up import MAX_DEFINITIONS, needs_of, prefix_of

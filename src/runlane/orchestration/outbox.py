@@ -1,8 +1,8 @@
-"""The outbox of an orchestration's attempt: what has happened and is not stored yet, in order.
+"""The outbox of an attempt at an orchestration: the entries that are not stored yet, in order.
 
-One commit is in progress at a time, and the next one takes everything that was added meanwhile. So a chain of small
-steps shares commits, and code that needs durability waits until the outbox is empty. Entries that are not stored count
-in the memory account of the attempt.
+One commit is in progress at a time, and the next one stores everything that was added meanwhile. A chain of small steps
+therefore shares commits, and code that needs durability waits until the outbox is empty. Entries that are not stored
+count in the memory account of the attempt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runlane.domain.text import dump_json
 from runlane.failpoints import failpoint
 from runlane.interpreter.values import PendingStep, StepEvent
 from runlane.observability import metrics
-from runlane.orchestration.memory import AttemptMemory
+from runlane.orchestration.memory_budget import AttemptMemory
 from runlane.store.orchestration.calls import CallRecord
 from runlane.store.orchestration.steps import StepRecord
 from runlane.store.orchestration.waits import NewWait
@@ -26,7 +26,7 @@ from runlane.worker.run_host import RunHost
 
 
 class Outbox:
-    """Collects entries and stores them soon. `rest` is what the end of the attempt stores with itself."""
+    """Collects entries and stores them soon. The end of the attempt stores `rest` in its own transaction."""
 
     def __init__(self, claimed: Claimed, host: RunHost, account: AttemptMemory) -> None:
         self._claimed = claimed
@@ -77,7 +77,7 @@ class Outbox:
         self._entry.settled.append(path)
 
     def report_budget(self, notice: BudgetNotice) -> None:
-        """Add that most of a budget is spent, or all of it."""
+        """Add a report that a budget is nearly or fully spent."""
         self._entry.budgets.append(notice)
         metrics.BUDGET_NOTICES.add(notice.cap.scope, "100" if notice.reached else "80")
 

@@ -1,8 +1,7 @@
-"""Whether the recorded steps of a run fit other versions of its definitions.
+"""Check whether the recorded steps of a run match other versions of its definitions.
 
-The records are replayed on both versions side by side. Each record must be of a step that the new version comes to at
-the same place, of the same type, and its outcome must be one that the new version can continue with. Pure: it reads
-nothing and has no clock.
+The records are replayed on both versions side by side. The new version must reach the step of each record at the same
+place, with the same type, and must be able to continue with its outcome. Pure: it reads nothing and has no clock.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _SHOWN = 3
 
 
 class Misfit(NamedTuple):
-    """A recorded step that does not fit: its path, its id, and why."""
+    """A recorded step that does not match: its path, its id and the reason."""
 
     path: str
     step_id: str
@@ -40,9 +39,9 @@ def find_misfit(
     new: Mapping[str, Definition],
     records: Sequence[StepRecord],
 ) -> Misfit | None:
-    """Return the first recorded step that does not fit the new versions, or None.
+    """Return the first recorded step that does not match the new versions, or None.
 
-    `records` are all of the run, in order; snapshots are left out. `plan` has the changes of forks.
+    `records` are all records of the run in order, without snapshots. `plan` contains the state changes of forks.
     """
     before, after = _start(target, request, old), _start(target, request, new)
     edits = [(edit["no"], edit["state"]) for edit in plan.get("fork", {}).get("edits", [])]
@@ -68,7 +67,7 @@ def _start(target: str, request: Mapping[str, Any], definitions: Mapping[str, De
 
 
 def _apply(before: Machine, after: Machine, record: StepRecord, new: Mapping[str, Definition]) -> Misfit | None:
-    """Apply a record to both machines; return why it does not fit the second one, if it does not."""
+    """Apply a record to both machines; return the reason why the second one rejects it, or None."""
     was = _pending(before, record.path)
     if record.outcome in _APPLIED and was is not None:
         now = _pending(after, record.path)
@@ -97,7 +96,7 @@ def _changed(was: PendingStep, now: PendingStep, record: StepRecord) -> str | No
 
 
 def _missing(was: PendingStep, after: Machine, record: StepRecord, new: Mapping[str, Definition]) -> str:
-    """Return why the new version does not come to a step at this place."""
+    """Return the reason why the new version does not reach a step at this place."""
     orchestrations = {item.id: item for item in new.values() if isinstance(item, Orchestration)}
     around = orchestrations.get(was.orchestration.id)
     if around is None and not any(was.orchestration.id == step.orchestration.id for step in after.pending_steps()):

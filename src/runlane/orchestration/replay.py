@@ -1,4 +1,4 @@
-"""Restore the position of a run from its records, and make the record of each finished step."""
+"""Restore the position of a run from its records, and create the record of each finished step."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def remember_nested(events: Sequence[StepEvent], remember: Remember) -> None:
 
 
 def was_refused(path: str, events: Sequence[StepEvent]) -> bool:
-    """Return whether a step failed by its output: a wait that expired, a value of the wrong type, an unknown route."""
+    """Return whether a step failed because of its output: an expired wait, a wrong type, an unknown route."""
     return any(event.type in _FAILURES and event.data["path"] == path for event in events)
 
 
@@ -203,7 +203,7 @@ def _verdict(machine: Machine, pending: PendingStep, outcome: Outcome) -> StepOu
     """Return the outcome to record. A step whose failure ended the run is performed again by a retry of the run."""
     if isinstance(outcome, Done):
         error = machine.end.error if machine.end is not None else None
-        # A bound of the run stopped it after this step; the output of the step is paid for and kept.
+        # A limit of the run stopped it after this step; the output of the step is paid for and is kept.
         return StepOutcome.DONE if error is None or error.code in _BOUNDS else StepOutcome.FAILED
     if machine.end is not None:
         return StepOutcome.FAILED

@@ -1,4 +1,4 @@
-"""The graph of a run: that of the version it is pinned to, with what the run has done with each step."""
+"""The graph of a run: the graph of its pinned version, with the state of each step in this run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INNER = "/>"
 
 
 async def read_run_graph(database: Database, run: Run, path: str = "") -> RunGraph:
-    """Return the graph of a run; with `path`, that of the inner orchestration which a step of this path runs."""
+    """Return the graph of a run or, with `path`, of the inner orchestration that the step at this path runs."""
     if run.plan is None or not run.has_steps:
         raise NotFound(f"Run {run.id} executes {run.target}, which has no steps. Only orchestrations and agents have.")
     pinned = PinnedDefinitions.of(await load_pinned(database, run.tenant, run.plan["pins"]))
@@ -51,7 +51,7 @@ def _inner(root: Orchestration, path: str, pinned: PinnedDefinitions) -> Orchest
 
 
 def _belongs(step_path: str, path: str) -> bool:
-    """Return whether a step belongs to the orchestration at a path, and not to one inside it."""
+    """Return whether a step belongs to the orchestration at a path itself, not to a nested one."""
     if path:
         if not step_path.startswith(f"{path}{_INNER}"):
             return False

@@ -1,4 +1,4 @@
-"""When a run stores a snapshot of its position.
+"""Decide when a run stores a snapshot of its position.
 
 A takeover reads and replays the records since the last snapshot, so both their number and their size are bounded. The
 cost of a snapshot grows with the state.

@@ -1,4 +1,4 @@
-"""The StepContext of each step of an attempt: its journal, its events, its budget and what steps before it returned."""
+"""Create the StepContext of each step of an attempt: its journal, events, budget and the outputs of earlier steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runlane.orchestration.budget import SpendingTracker
 from runlane.orchestration.history import History
 from runlane.orchestration.outbox import Outbox
 from runlane.steps.dispatch import RunServices, StepContext
-from runlane.steps.memory import StepMemory
+from runlane.steps.memory_budget import StepMemory
 from runlane.store.orchestration.calls import CallRecord
 from runlane.store.queue.claim import Claimed
 from runlane.store.sql.database import Database

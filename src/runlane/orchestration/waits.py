@@ -1,8 +1,8 @@
 """Open waits of a run for people, times and events, and the answers that this attempt has loaded.
 
-A step that waits as a whole has one wait, under its path. A step that waits inside, for example for an approval, may
-have several, under its path and a key; waits of the whole run have only a key. The step itself opens these whenever it
-is performed, so after a takeover they are only remembered until it does.
+A step whose purpose is to wait has one wait, under its path. A step that waits while it is performed, for example for
+an approval, may have several, under its path and a key; waits of the whole run have only a key. Such a step opens its
+waits whenever it is performed, so after a takeover they are only remembered until then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class InnerKey(NamedTuple):
 class _Open:
     """An open wait. `due` is on the monotonic clock; `pending_steps` are the steps that it holds up, by path.
 
-    It is `expired` when the database has confirmed that no answer was stored in time.
+    It is `expired` once the database has confirmed that no answer was stored in time.
     """
 
     __slots__ = ("answer", "due", "expired", "inner", "kind", "name", "pending_steps")
@@ -65,7 +65,7 @@ class OpenWaits:
         self._over: set[str] = set()
 
     def __contains__(self, path: object) -> bool:
-        """Whether a step has to wait. One that waits inside continues as soon as one of its waits is answered."""
+        """Whether a step has to wait. A step with several waits continues as soon as one of them is answered."""
         if path in self._free:
             return False
         return any(path in question.pending_steps for question in self._open.values())
@@ -125,7 +125,7 @@ class OpenWaits:
 
     @property
     def unconfirmed(self) -> bool:
-        """Whether a question seems to have expired. Its answer may be stored and not loaded yet."""
+        """Whether a question seems to have expired; its answer may be stored but not loaded yet."""
         return any(
             question.overdue and question.answer is None and question.kind != "time" and not question.expired
             for question in self._open.values()
@@ -142,7 +142,7 @@ class OpenWaits:
                     question.due = _due(wait)
 
     def learn(self, stored: Sequence[Wait], pending_steps: Sequence[PendingStep]) -> None:
-        """Load what is stored: open waits, answers, and events that were sent before a step waited for them."""
+        """Load the stored waits and answers, and events that were sent before a step waited for them."""
         by_path = {pending.path: pending for pending in pending_steps}
         self._sent = [wait for wait in stored if wait.kind == "sent"]
         for wait in stored:

@@ -1,6 +1,6 @@
-"""Determine from definitions what a worker will have to load, so that a new worker loads it before the first call.
+"""Determine from the definitions which packages a worker has to import before the first call.
 
-The SDK of a provider takes seconds to import, and a worker without agents must not pay the memory for it.
+The SDK of a provider takes seconds to import, and a worker without agents must not spend memory on it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CALLS_A_MODEL: Final = frozenset({"llm", "agent", "evaluator"})
 
 @dataclass(slots=True)
 class WarmUpNeeds:
-    """What definitions need: prefixes of models, MCP, the sandbox, and whether some rely on the default model."""
+    """The needs of definitions: model prefixes, MCP, the sandbox, and whether any of them uses the default model."""
 
     prefixes: set[str] = field(default_factory=set[str])
     mcp: bool = False

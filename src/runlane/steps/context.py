@@ -13,7 +13,7 @@ from runlane.errors import nearest
 from runlane.interpreter.failure import StepFailed
 from runlane.interpreter.values import PendingStep
 from runlane.llm.models import Delta, ModelContext, ModelDelta
-from runlane.steps.memory import StepMemory, UnlimitedMemory
+from runlane.steps.memory_budget import StepMemory, UnlimitedMemory
 from runlane.steps.run_services import RunServices
 from runlane.templates.template import RenderBudget, fill, render_value, size_of
 
@@ -25,7 +25,7 @@ CheckBudget = Callable[[Agent | None, float | None], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class PreviousStep:
-    """A step that was performed before, in this scope."""
+    """A step that was performed earlier in this scope."""
 
     step_id: str
     title: str
@@ -49,7 +49,7 @@ def _no_delta(_piece: ModelDelta, /) -> None: ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext(Generic[S_co]):
-    """What a performer receives.
+    """The context that a step performer receives.
 
     `emit_event` writes a durable event, `note_event` one that is stored together with the next row of the journal, and
     `delta` publishes a piece of an answer. `history` holds the earlier steps, the last one at the end. `check_budget`
@@ -70,7 +70,7 @@ class StepContext(Generic[S_co]):
 
     @property
     def step(self) -> S_co:
-        """The step, of the type that the performer is for."""
+        """The step, checked to be of the performer's type."""
         return cast("S_co", self.pending.step)
 
     @property
@@ -88,7 +88,7 @@ class StepContext(Generic[S_co]):
         await self.emit_event(type_, self._about | data)
 
     def note(self, type_: str, **data: Any) -> None:
-        """Write an event of this step in one commit with what the journal keeps next."""
+        """Store an event of this step in one commit with the next row of the journal."""
         self.note_event(type_, self._about | data)
 
     @property

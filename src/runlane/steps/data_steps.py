@@ -20,7 +20,7 @@ from runlane.steps.context import StepContext
 from runlane.templates.template import size_of, text_of
 
 _FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
-# Each opening bracket may be read to the end of the text; text that consists of brackets must not take forever.
+# Each opening bracket may be scanned to the end of the text; text that consists of brackets must not take forever.
 _MAX_READ: Final = 16 * 1024 * 1024
 _SURE_STARTS: Final = 16
 
@@ -44,7 +44,7 @@ async def merge(context: StepContext[MergeStep]) -> Any:
             f"Nothing to merge: none of {', '.join(keys) or 'its inputs'} is in the state. Set input_keys to the "
             "output keys of the steps before it.",
         )
-    # An input key may be named many times, so the values are counted before they are combined.
+    # An input key may occur many times, so the sizes are counted before the values are combined.
     budget, sizes = context.budget(), dict[int, int]()
     for source, value in found:
         if id(value) not in sizes:

@@ -1,4 +1,4 @@
-"""perform_step: turn a pending step into an outcome or a wait, by the performer of its type.
+"""perform_step: turn a pending step into an outcome or a wait, with the performer of its type.
 
 A performer returns the output or raises. Every error but cancellation becomes a failure with a code here. The caller
 enforces the step's timeout. Secrets that the run has used are redacted here, so that the run continues with the same
@@ -19,7 +19,7 @@ from runlane.observability.genai import step_span
 from runlane.observability.tracing import mark_failed
 from runlane.steps import code_steps, data_steps, model_steps, task_step, wait_steps
 from runlane.steps.context import PreviousStep, StepContext
-from runlane.steps.memory import MemoryTimeout
+from runlane.steps.memory_budget import MemoryTimeout
 from runlane.steps.run_services import RunServices, ToolCaller
 from runlane.steps.wait_steps import StepWait, Suspend, Suspended, WaitKind, until_room
 from runlane.tools.caller import ToolFailed

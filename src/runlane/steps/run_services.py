@@ -26,7 +26,7 @@ from runlane.tools.caller import McpCaller, ToolCaller
 
 @dataclass(frozen=True, slots=True)
 class ModelRetryPolicy:
-    """How often and how long a model call is retried before the next model, or the step's own retry, is used.
+    """How often and how long a model call is retried before the next model, or the retry of the step, is used.
 
     A wait longer than `hold_seconds` releases the worker slot.
     """

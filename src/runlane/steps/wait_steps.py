@@ -11,7 +11,7 @@ from typing import Any
 from runlane.definitions.schema.step import AnswerableBy, HumanField, HumanStep, WaitStep
 from runlane.interpreter.failure import StepFailed
 from runlane.steps.context import StepContext
-from runlane.steps.memory import MemoryTimeout
+from runlane.steps.memory_budget import MemoryTimeout
 
 
 class WaitKind(StrEnum):
@@ -57,15 +57,15 @@ class StepWait:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """A step that waits for an answer inside it."""
+    """A step that waits for an answer while it is performed."""
 
     waits: tuple[StepWait, ...]
 
 
 class Suspend(Exception):
-    """Raised inside a step to suspend it. Everything else that the step could do is done and stored."""
+    """Raised inside a step to suspend it. Everything else that the step could do has been done and stored."""
 
-    # A span that it leaves has not failed.
+    # A tracing span that this exception leaves has not failed.
     code = None
 
     def __init__(self, *waits: StepWait) -> None:

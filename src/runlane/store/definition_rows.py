@@ -1,8 +1,8 @@
 """The rows of current definitions, as a sync reads and writes them.
 
-Each row records its source: the project that synced it. A sync changes and removes only what has its own source, so
-several projects can share a tenant. A row without a source was imported, or is older than sources; the first sync that
-contains it becomes its source.
+Each row records its source: the project that synced it. A sync changes and removes only definitions of its own source,
+so several projects can share a tenant. A row without a source was imported, or is older than sources; the first sync
+that contains it becomes its source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runlane.store.sql.statement import Statement
 
 @dataclass(frozen=True, slots=True)
 class DefinitionRow:
-    """What is stored of a current definition, without its body."""
+    """The stored fields of a current definition, without its body."""
 
     version: str
     origin: str

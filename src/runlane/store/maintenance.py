@@ -1,4 +1,4 @@
-"""The maintenance survey: which maintenance services have work, read at once."""
+"""The maintenance survey: read which maintenance services have work, in one statement."""
 
 from __future__ import annotations
 

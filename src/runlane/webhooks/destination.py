@@ -1,6 +1,6 @@
-"""Where webhooks may go: https on the usual ports of web servers, and what the operator allows besides.
+"""The allowed destinations of webhooks: https on the usual ports, and exceptions by the operator.
 
-The guard of outbound calls checks the addresses of the host at each connection; these rules come before it.
+These rules are checked first; the guard of outbound calls then checks the addresses of the host at each connection.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from runlane.domain.webhook import check_url
 from runlane.errors import OutboundRefused
 
 PORTS: Final = frozenset({80, 443, 8080, 8443})
-# The same text for every cause: it does not reveal what exists in the operator's network.
+# The message is the same for every cause, so that it reveals nothing about the operator's network.
 REFUSED: Final = (
     "The address of the webhook is not allowed. Use https and a public host on port 443 or 8443, or ask the operator "
     "to allow it in RUNLANE_OUTBOUND_ALLOW."
@@ -21,7 +21,7 @@ REFUSED: Final = (
 
 
 def check_destination(url: str, allowed: AllowList) -> None:
-    """Raise OutboundRefused unless webhooks may go to this URL, as far as that shows without resolving its host."""
+    """Raise OutboundRefused unless webhooks may be sent to this URL. The host is not resolved here."""
     parts = urlsplit(check_url(url))
     secure = parts.scheme.lower() == "https"
     host = normal_host(parts.hostname or "")

@@ -114,7 +114,7 @@ class WebhookManager:
     async def rotate(
         self, endpoint_id: str, *, overlap_hours: float = DEFAULT_OVERLAP_HOURS, actor: str
     ) -> WebhookSecret:
-        """Make a new secret. For `overlap_hours`, messages have the signatures of both."""
+        """Create a new secret. For `overlap_hours`, messages are signed with both secrets."""
         overlap_us = _overlap_us(overlap_hours)
         endpoint = await find_endpoint(self._database, endpoint_id)
         version = (await self._required(endpoint_id)).version + 1
@@ -125,7 +125,7 @@ class WebhookManager:
         return _shown(endpoint_id, version, shown, sealed.public_key, until)
 
     async def reveal(self, endpoint_id: str, *, actor: str) -> WebhookSecret:
-        """Return the current secret of an endpoint; the audit log notes it."""
+        """Return the current secret of an endpoint; this is recorded in the audit log."""
         endpoint = await find_endpoint(self._database, endpoint_id)
         stored = await self._required(endpoint_id)
         secret = await asyncio.to_thread(open_secret, self._keyring, stored)
@@ -146,7 +146,7 @@ class WebhookManager:
         return _shown(None, version, shown, None, until)
 
     async def reveal_default(self, tenant: str, *, actor: str) -> WebhookSecret:
-        """Return the current default secret of a tenant; the audit log notes it."""
+        """Return the current default secret of a tenant; this is recorded in the audit log."""
         stored = await self._current(default_owner(tenant))
         if stored is None:
             raise NotFound(

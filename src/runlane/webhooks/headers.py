@@ -1,4 +1,4 @@
-"""Custom headers of webhook endpoints: what they may be, and their values at the moment of a delivery.
+"""Custom headers of webhook endpoints: their validation, and their values at the time of a delivery.
 
 A header refers to secrets as {secret.NAME}. Endpoints, audit entries and the log of deliveries have the reference; the
 value exists only in the request.
@@ -16,7 +16,7 @@ from runlane.errors import InvalidRequest
 MAX_HEADERS: Final = 20
 MAX_NAME: Final = 100
 MAX_VALUE: Final = 1000
-# Of all names and values with their secrets: many servers refuse more than 8 kB of headers.
+# The limit for all names and values with their secrets: many servers reject more than 8 kB of headers.
 MAX_SENT_BYTES: Final = 6 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")

@@ -1,4 +1,4 @@
-"""One try of a delivery: the signed request over the guarded client, and what its response means."""
+"""One attempt of a delivery: send the signed request over the guarded client, and interpret the response."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ class WebhookSender:
         )
 
     async def _request(self, delivery: ClaimedDelivery, redactor: Redactor) -> OutboundResponse:
-        """Send the request. The redactor learns the secrets that it contains, which a response may repeat."""
+        """Send the request. The secrets in it are added to the redactor, because a response may repeat them."""
         if not delivery.url:
             raise InvalidRequest(_NO_URL)
-        # At each try: what is allowed may have changed since the endpoint was created.
+        # Checked at each attempt: the rules may have changed since the endpoint was created.
         check_destination(delivery.url, self._allowed)
         body = delivery.body.encode()
         timestamp = int(time.time())
@@ -195,5 +195,5 @@ def _kept_headers(headers: Mapping[str, str], redactor: Redactor) -> dict[str, s
 
 
 def _kept_body(response: OutboundResponse, redactor: Redactor) -> str:
-    # Redacted as a whole: the cut might leave a part of a secret.
+    # Redacted before it is cut, because the cut might leave a part of a secret.
     return clean_text(redactor.clean(response.text)[:KEPT_RESPONSE_CHARACTERS])

@@ -1,4 +1,4 @@
-"""The claim loop of a worker: it claims whenever a slot is free and a run may be ready.
+"""The claim loop of a worker: claim whenever a slot is free and a run may be ready.
 
 Between claims it waits for a bell or for the poll interval. Errors are retried; only stop() ends the loop.
 """
@@ -34,7 +34,7 @@ _NOTHING = ClaimOutcome((), alive=True, again=True)
 
 
 class ClaimLoop:
-    """Claims runs and starts their execution. `registration` returns the worker's current one, if any."""
+    """Claims runs and starts their execution. `registration` returns the current registration of the worker, if any."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ClaimLoop:
         # How many runs may still be claimed; None without a bound.
         self._left: int | None = None
         self._ends_when_idle = False
-        # Set when the loop has claimed all it may and those runs have ended, or nothing was ready.
+        # Set when the loop has claimed as many runs as it may and they have ended, or when no run was ready.
         self.finished = asyncio.Event()
 
     def bound(self, max_runs: int | None, *, ends_when_idle: bool) -> None:
@@ -96,7 +96,7 @@ class ClaimLoop:
             self._task = None
 
     def serve(self, graphs: Collection[str]) -> None:
-        """Claim runs of these graphs from now on, instead of earlier ones."""
+        """Claim runs of these graphs from now on, instead of those given earlier."""
         self._targets = frozenset({*(name for name in self._targets if not name.startswith(GRAPH)), *graphs})
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class ClaimLoop:
         self._may_claim.clear()
 
     def execution_ended(self, claimed: Claimed) -> None:
-        """Claim soon if the end of a run may allow other runs to start that were capped although slots were free."""
+        """Claim soon if the end of a run may let capped runs start that could not, although slots were free."""
         memory = self._memory
         if (
             claimed.lane in memory.capped
@@ -146,7 +146,7 @@ class ClaimLoop:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             except Exception:
-                # Runs may have been claimed that are not executed; under this registration they would wait forever.
+                # Claimed runs that are not executed would wait forever under this registration.
                 log.exception("claim_failed")
                 self._abandon_registration("a claim failed in an unexpected way")
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -203,7 +203,7 @@ class ClaimLoop:
         return outcome
 
     async def _resolve(self, doubt: CommitInDoubt, registration: Registration, outcome: ClaimOutcome) -> ClaimOutcome:
-        """Return the claims that were committed although the connection broke; unexecuted, they would wait forever."""
+        """Return the claims that were committed before the connection broke; unexecuted, they would wait forever."""
         while doubt.mark is not None and registration.may_work():
             try:
                 if not await self._database.was_committed(doubt.mark):

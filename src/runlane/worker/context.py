@@ -1,7 +1,7 @@
-"""Context: the view that a task has of its run.
+"""Context: the interface of a task to its run.
 
-Every method works in async code, where it is awaited, and in the thread of a plain function, where it returns when the
-work is done. Writes go through the fence and are durable when the call returns.
+Async code awaits its methods; in the thread of a plain function, a method returns when its work is done. Writes go
+through the fence and are durable when the call returns.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ class Context:
         return self._submit(lambda: self._record(entry), "ctx.checkpoint()")
 
     def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
-        """Report how far the run is, from 0 to 1. Cheap to call often: the newest value of each half second is kept."""
+        """Report how far the run is, from 0 to 1.
+
+        Cheap to call often: only the newest value of each half second is stored.
+        """
         if not 0 <= fraction <= 1:
             raise ValueError(f"progress({fraction!r}): the fraction must be between 0 and 1.")
         if note is not None and not isinstance(note, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -117,8 +120,8 @@ class Context:
     def secret(self, name: str) -> Any:
         """Return the value of a secret of the run's tenant: `await ctx.secret("NAME")`, or in a thread without await.
 
-        The value is a string. It is redacted in everything that the run stores or emits; pass it only to where it is
-        needed all the same. Never store it: a later attempt reads it again and gets the value of that time.
+        The value is a string. It is redacted in everything that the run stores or emits; pass it only where it is
+        needed nevertheless. Never store it: a later attempt reads the then current value.
         """
         tenant = self._claimed.tenant
         if threading.get_ident() == self._loop_thread:
@@ -197,7 +200,7 @@ class Context:
             return
         self._last_progress_at = time.monotonic()
         flushing = self._loop.create_task(self._host.record(self._progress_entry((fraction, note))))
-        # It is not awaited: the fence of a run that has ended meanwhile rejects it, which is right.
+        # Not awaited: if the run has ended meanwhile, the fence rejects the write, as intended.
         flushing.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def _entry(self, kind: EventType, data: str) -> RecordEntry:

@@ -1,7 +1,7 @@
-"""ContextCall: a call of a task's context that has to be awaited, and that reports when it is not.
+"""ContextCall: a call of a task's context that must be awaited; it reports a missing await.
 
-Python only warns about a coroutine that is never awaited, and the checkpoint that it was to store is lost. The report
-is made when the call is dropped: a call that a task still holds, or has passed to asyncio.gather, is not an error yet.
+Python only warns about a coroutine that is never awaited, and its checkpoint is lost. The call reports this when it is
+dropped: a call that a task still holds, or has passed to asyncio.gather, is not an error yet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pod deletion cost: a worker in Kubernetes annotates its own pod with how much its removal would interrupt.
+"""Pod deletion cost: a worker in Kubernetes annotates its own pod with the cost of its removal.
 
 A ReplicaSet that shrinks removes the pods with the lowest cost first, so idle workers go before busy ones. The
-annotation is a hint: a worker that is removed all the same hands its runs back. Errors are logged and retried.
+annotation is a hint: a busy worker that is removed nevertheless hands its runs back. Errors are logged and retried.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """This pod, and how the API server is reached. The token is read for each request, because it is rotated."""
+    """This pod and the address of the API server. The token is read for each request, because it is rotated."""
 
     host: str
     port: int

@@ -165,10 +165,10 @@ class Execution:
             await self._store(finish)
 
     def interrupt(self, reason: StopReason) -> bool:
-        """Stop the function; return False if it cannot be stopped any more.
+        """Stop the function; return False if it can no longer be stopped.
 
-        The first reason counts, but a lost lease overrides it. A function that has returned is not interrupted any
-        more, because its end is being stored.
+        The first reason counts, but a lost lease overrides it. A function that has returned is not interrupted, because
+        its end is being stored.
         """
         if self.abandoned or ((self.ending or self._reason is not None) and reason is not StopReason.LOST):
             return False
@@ -184,8 +184,8 @@ class Execution:
     def nudge(self) -> None:
         """Interrupt async code, again if it swallowed the first interruption. A thread cannot be interrupted.
 
-        Only the function is interrupted: its end must be stored in any case, and a task that is cancelled before its
-        first step would never free its slot.
+        Only the function is interrupted: its end must always be stored, and an asyncio task that is cancelled before
+        its first step would never free its slot.
         """
         if self._calling and self._interruptible and self.task is not None:
             self.task.cancel()
@@ -201,7 +201,7 @@ class Execution:
             try:
                 await self.end(finish)
             except asyncio.CancelledError:
-                # A late cancellation by user code. If the first try was stored after all, the fence rejects this one.
+                # User code cancelled late. If the first try was stored after all, the fence rejects this one.
                 if self._reason is StopReason.LOST:
                     raise
             else:
@@ -297,7 +297,7 @@ class Execution:
     async def _run_executor(self, executor: RunExecutor) -> Finish | None:
         ending = await executor.run(self.claimed, self._context, self._host)
         if self._reason is not None:
-            # A graph that was stopped still stores in which state it left its thread.
+            # A stopped graph still stores the state in which it left its thread.
             if ending.final_entry.graph is not None:
                 self._final_entry = ending.final_entry
             return self._interrupted()
@@ -359,7 +359,7 @@ class Execution:
 
 
 def _closing_events(finish: Finish) -> list[tuple[str, str]]:
-    # Nested, because an error has a `type` too, which must not hide that of the event in a flat object.
+    # Nested, because in a flat object the `type` of the error would hide the `type` of the event.
     data = f'{{"error":{finish.error}}}' if finish.error else "{}"
     match finish.outcome:
         case AttemptOutcome.FAILED:

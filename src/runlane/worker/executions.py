@@ -120,7 +120,7 @@ class Executions:
 
     async def wait_stopped(self, timeout_seconds: float) -> None:
         """Wait, after interrupt_all(), until the ends of all executions are stored."""
-        # The watchers come first: they abandon code that does not stop, which is waited for no longer.
+        # The watchers come first: they abandon code that does not stop, so that it is not awaited.
         if self._watching:
             await asyncio.wait(self._watching, timeout=timeout_seconds)
         ending = [execution.task for execution in self._running.values() if execution.task is not None]

@@ -40,7 +40,7 @@ def _never() -> bool:
 
 @dataclass(slots=True)
 class WorkerHealth:
-    """Written by the worker and read by the server. Each change is one assignment, so no lock is needed."""
+    """Written by the worker and read by the health server. Each change is one assignment, so no lock is needed."""
 
     capacity: int
     started_at: float = field(default_factory=time.monotonic)
@@ -147,7 +147,7 @@ class HealthServer:
                 writer.write(_too_large() if head is None else self._answer(head))
                 await writer.drain()
                 writer.close()
-                # Waits until everything is sent, which a client that reads nothing would delay forever.
+                # Waits until everything is sent; a client that reads nothing would delay this forever.
                 await writer.wait_closed()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
             pass  # a probe that disconnected or sent something else

@@ -1,8 +1,8 @@
-"""The heartbeat: a thread that renews the worker's lease, and that stops the worker's runs when it cannot.
+"""The heartbeat: a thread that renews the worker's lease and, if it cannot, stops the worker's runs.
 
 It has its own event loop and its own connection, so that user code which blocks the worker's loop cannot stop the
-heartbeat. The lease is counted from when a renewal was sent, on the monotonic clock, less a margin. A renewal that
-failed in any way does not count. When the lease ends, or the database reports that the worker was declared lost, the
+heartbeat. The lease is counted from the time at which a renewal was sent, on the monotonic clock, less a margin. A
+failed renewal does not count. When the lease ends, or the database reports that the worker was declared lost, the
 worker's runs are stopped and it registers again under a new id.
 
 A worker whose event loop is stuck is not alive, even if this thread runs: its lease is abandoned, so that its runs are
@@ -79,7 +79,7 @@ class Heartbeat:
     ) -> None:
         self._settings = settings
         self._on_drain = on_drain
-        # Whether an operator wants the worker to claim no more runs: as last read, and as last passed on.
+        # Whether an operator drains the worker: as last read, and as last passed on.
         self._drain_read = self._drain_passed = False
         self._survey = HeartbeatSurvey(settings.silence_seconds, settings.heartbeat_seconds)
         self._on_survey = on_survey
@@ -157,7 +157,7 @@ class Heartbeat:
             await server.stop()
 
     async def _wait_for_worker_loop(self) -> None:
-        """Wait until a stuck event loop responds, because runs that this worker claims would not be executed before."""
+        """Wait until a stuck event loop responds, because until then claimed runs would not be executed."""
         if not self._health.stalled:
             return
         while self._watch.stalled and not self._stop.is_set():

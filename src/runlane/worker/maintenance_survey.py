@@ -1,7 +1,6 @@
-"""The survey that a heartbeat makes: which maintenance services have work, read in the transaction of the renewal.
+"""The survey of a heartbeat: find the maintenance services that have work, in the transaction of the renewal.
 
-It must not endanger the lease. After a survey that was slow, or a renewal that failed with one, the next renewals go
-without.
+It must not endanger the lease: after a slow survey, or a failed renewal with a survey, the next renewals skip it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from runlane.store.maintenance import MaintenanceSurvey, survey_in
 from runlane.store.sql.database import Session
 
-# Together, this many workers survey at every heartbeat; more take turns.
+# Up to this many workers survey at every heartbeat; more of them take turns.
 _WORKERS_AT_ONCE = 4
 # The longest time between two surveys of a worker: all others may be lost at once.
 _LONGEST_SECONDS = 4.0
@@ -29,11 +28,11 @@ class HeartbeatSurvey:
         self._rest_until = 0.0
         self._skip = 0
         self.latest: MaintenanceSurvey | None = None
-        # Whether the latest renewal left the survey to the other workers.
+        # Whether the latest renewal skipped the survey because other workers make it.
         self.left_to_others = False
 
     def job(self) -> Callable[[Session], Awaitable[None]] | None:
-        """Return what the next renewal reads, if it is its turn."""
+        """Return the survey of the next renewal, or None if it is not this worker's turn."""
         self.latest = None
         self.left_to_others = self._skip > 0
         if self.left_to_others:

@@ -112,7 +112,7 @@ class OpenAnswers:
         self._runs.setdefault(step.run_id, _Run()).steps[step.path] = step
 
     def close(self, run_id: str, path: str) -> None:
-        """Drop the answer of a step: it is stored, or void."""
+        """Drop the answer of a step, which is stored or void."""
         run = self._runs.get(run_id)
         if run is None:
             return

@@ -18,7 +18,7 @@ from runlane.worker.open_answers import OpenAnswers
 
 
 class RunHost(Protocol):
-    """What a worker does for the runs that it executes."""
+    """The services of a worker for the runs that it executes."""
 
     @property
     def max_result_bytes(self) -> int:
@@ -40,7 +40,7 @@ class RunHost(Protocol):
         ...
 
     def send_delta(self, delta: Delta) -> None:
-        """Publish to the followers of the run something that is not stored."""
+        """Publish a delta, which is not stored, to the followers of the run."""
         ...
 
     async def secret(self, tenant: str, name: str) -> str:

@@ -1,8 +1,8 @@
 """Detect a worker whose event loop or claim loop is blocked.
 
 The liveness thread renews the lease whatever the worker's event loop does, so that user code may block the loop for a
-while without losing its runs. Past `stall_seconds` a blocked loop counts as stuck: such a worker neither finishes nor
-cancels anything, so its runs have to move to another one.
+while without losing its runs. After `stall_seconds`, a blocked loop is considered stuck: such a worker neither finishes
+nor cancels runs, so they must move to another worker.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class LoopWatch:
 
     @property
     def hopeless(self) -> bool:
-        """Whether the loop has not come back within another period after it was found stuck."""
+        """Whether the loop has stayed stuck for another period after it was found stuck."""
         return self.silent_seconds() > 2 * self.stall_seconds
 
     def stack(self) -> str:
-        """Return what the loop's thread executes, as source lines without values."""
+        """Return the stack of the loop's thread, as source lines without values."""
         frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - the only way to another thread's stack
         return "" if frame is None else "".join(traceback.format_stack(frame))
 

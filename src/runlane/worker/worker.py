@@ -132,11 +132,11 @@ class Worker:
 
     @property
     def finished(self) -> asyncio.Event:
-        """Set when the worker has executed all it may; see bound()."""
+        """Set when the worker has reached its bound; see bound()."""
         return self._claims.finished
 
     def bound(self, max_runs: int | None, *, ends_when_idle: bool) -> None:
-        """Execute at most this many runs, or only what is ready; `finished` is set then. Call it before start()."""
+        """Execute at most this many runs, or only those that are ready, then set `finished`. Call it before start()."""
         self._claims.bound(max_runs, ends_when_idle=ends_when_idle)
 
     @property
@@ -166,7 +166,7 @@ class Worker:
 
     @property
     def log_runs(self) -> bool:
-        """Whether the start and end of each run are logged: useful in development, too much for production."""
+        """Whether the start and end of each run are logged: useful in development, too verbose in production."""
         return self._executions.log_runs
 
     @log_runs.setter
@@ -229,12 +229,12 @@ class Worker:
                 outage.failed("a record of a run", str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
         if registration is not None and registration is self._registration:
-            # This run is not ended by any process now. A late renewal must not keep it under this registration.
+            # No process ends this run now. A late renewal must not keep it under this registration.
             self._abandon_registration("an attempt could not be stored in time")
         raise LeaseLost(f"Run {entry.run_id} is no longer this worker's.")
 
     def send_delta(self, delta: Delta) -> None:
-        """Publish to the followers of the run something that is not stored."""
+        """Publish a delta, which is not stored, to the followers of the run."""
         self._bus.send_delta(delta)
 
     async def secret(self, tenant: str, name: str) -> str:
@@ -265,7 +265,7 @@ class Worker:
         self._claims.resume()
 
     def _hold_claims(self, wanted: bool) -> None:
-        """Claim nothing while an operator wants that; the runs of this worker continue."""
+        """Claim nothing while an operator drains this worker; its runs continue."""
         log.info("worker_drain_requested" if wanted else "worker_drain_cancelled", worker_id=self.worker_id)
         if wanted:
             self._claims.pause()

@@ -229,7 +229,7 @@ async def test_a_full_shard_answers_429_and_stores_nothing(idle_api: Api) -> Non
     memory_id = await new_memory(idle_api)
     service = await idle_api.parts.app.memory()
     release = asyncio.Event()
-    writer = service._places.writer
+    writer = service._storage.writer
     usual = writer._write
 
     async def held(jobs: Any) -> None:

@@ -69,7 +69,7 @@ async def get_inbox_count(request: Request, principal: RunsRead, tenant: Tenant 
 async def get_links(
     request: Request,
     principal: RunsRead,
-    run_id: Annotated[Name | None, Query(description="Of this run alone.")] = None,
+    run_id: Annotated[Name | None, Query(description="Only links of this run.")] = None,
     tenant: Tenant = None,
 ) -> JsonBody:
     """List the action links that may be used, without their addresses, by the time of their end; at most 1,000."""

@@ -40,7 +40,7 @@ class RetryRun(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"latest": True}]})
 
-    latest: bool = Field(default=False, description="Continue on the current versions, where the recorded steps fit.")
+    latest: bool = Field(default=False, description="Use the current versions, if the recorded steps match them.")
 
 
 class PatchTags(RequestModel):
@@ -48,7 +48,9 @@ class PatchTags(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"add": ["reviewed"], "remove": ["nightly"]}]})
 
-    tags: Tags | None = Field(default=None, description="All tags that the run shall have; an empty list removes all.")
+    tags: Tags | None = Field(
+        default=None, description="The complete set of tags of the run; an empty list removes all tags."
+    )
     add: Tags = ()
     remove: Tags = ()
 

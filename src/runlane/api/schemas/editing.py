@@ -36,7 +36,7 @@ class Findings(ResponseModel):
     findings: list[DefinitionFinding]
     version: str | None = Field(description="The version that it would have; null if it is not valid.")
     change: str | None = Field(description="`added`, `changed` or `unchanged`; null if it is not valid.")
-    graph: OrchestrationGraph | None = Field(description="Of a valid orchestration: its steps and their edges.")
+    graph: OrchestrationGraph | None = Field(description="The steps and edges of a valid orchestration.")
 
 
 class PutDefinition(RequestModel):

@@ -49,9 +49,11 @@ class RetryLetter(RequestModel):
     )
     delay_seconds: float = Field(default=0.0, ge=0, le=MAX_DELAY_SECONDS)
     lower_priority: int = Field(default=LOWERED_PRIORITY, ge=0, le=MAX_PRIORITY - MIN_PRIORITY)
-    latest: bool = Field(default=False, description="Continue on the current versions, where the recorded steps fit.")
-    from_step: StepPath | None = Field(default=None, description="Of a fork: a path; the failed step if null.")
-    state: dict[str, Any] = Field(default_factory=dict[str, Any], description="Of a fork: changes of the state.")
+    latest: bool = Field(default=False, description="Use the current versions, if the recorded steps match them.")
+    from_step: StepPath | None = Field(
+        default=None, description="For a fork: the path of a step; null means the failed step."
+    )
+    state: dict[str, Any] = Field(default_factory=dict[str, Any], description="For a fork: changes to the state.")
 
 
 class DiscardLetter(RequestModel):
@@ -84,13 +86,13 @@ class LetterRetried(ResponseModel):
 
     run_id: str
     state: LetterState
-    status: Status = Field(description="Of the run that repeats the failed one.")
-    new_run_id: str | None = Field(description="Of a restart or a fork: the new run.")
+    status: Status = Field(description="The status of the run that repeats the failed one.")
+    new_run_id: str | None = Field(description="The new run of a restart or a fork.")
 
 
 class _BulkBody(RequestModel):
-    run_ids: Ids | None = Field(default=None, description="Instead of a filter. Each must exist.")
-    options: dict[str, Any] = Field(default_factory=dict[str, Any], description="Those of the action.")
+    run_ids: Ids | None = Field(default=None, description="Used instead of a filter. Each run must exist.")
+    options: dict[str, Any] = Field(default_factory=dict[str, Any], description="The options of the action.")
     rate: Rate | None = None
     dry_run: bool = Field(default=False, description="Only count the runs that the job would change.")
 

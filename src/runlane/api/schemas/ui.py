@@ -21,12 +21,12 @@ class InfoFeatures(ResponseModel):
     """What this server is configured with."""
 
     wakeups: str = Field(description="How processes notify each other: `redis`, `postgres`, or `none` for polling.")
-    connected: bool = Field(description="Messages of other processes arrive at this moment.")
+    connected: bool = Field(description="Whether messages of other processes currently arrive.")
     database: str = Field(description="`postgresql` or `sqlite`.")
     secrets: bool = Field(description="An encryption key for secrets is configured.")
     worker: bool = Field(description="This process also executes runs.")
     tracing: bool = Field(description="Spans are sent to a collector.")
-    action_links: bool = Field(description="Links that answer a question without a key can be made.")
+    action_links: bool = Field(description="Whether action links can be created.")
 
 
 class InfoLimits(ResponseModel):
@@ -46,7 +46,9 @@ class InfoRetention(ResponseModel):
     """How long records are kept."""
 
     runs_days: float
-    events_days: float | None = Field(description="Of ended runs; null if as long as the run.")
+    events_days: float | None = Field(
+        description="How long the events of ended runs are kept; null means as long as the run."
+    )
     audit_days: float
     webhooks_days: float
 
@@ -55,7 +57,9 @@ class ServerInfo(ResponseModel):
     """What the server is. Without a valid key, only `version`, `sign_in_required` and `server_time` are set."""
 
     version: str
-    sign_in_required: bool = Field(description="False if this server is open to programs on its machine.")
+    sign_in_required: bool = Field(
+        description="False if this server accepts requests without a key from its own machine."
+    )
     server_time: At
     base_path: str | None = Field(default=None, description="The path before /ui/ and /api/.")
     schema_revision: str | None = None

@@ -26,7 +26,7 @@ class Compaction(DefinitionModel):
         0.8, ge=0.1, le=0.95, description="The share of the window at which older messages are summarized."
     )
     keep: float = Field(
-        0.4, ge=0.05, le=0.9, description="The share of the window for the newest messages, as they are."
+        0.4, ge=0.05, le=0.9, description="The share of the window for the newest messages, which are kept unchanged."
     )
     summary_tokens: int = Field(1000, ge=50, le=100_000, description="Maximum length of the summary.")
     model: str | None = Field(None, description="The model that writes summaries; the agent's model if empty.")
@@ -63,23 +63,26 @@ class Compaction(DefinitionModel):
 class AgentMemory(DefinitionModel):
     """The memory that an agent reads and writes: one for all, or one for each session, user or tenant."""
 
-    vault: str = Field("agents", pattern=TITLE_PATTERN, description="The vault of the memory; created if need be.")
+    vault: str = Field(
+        "agents", pattern=TITLE_PATTERN, description="The vault of the memory; created if it does not exist."
+    )
     title: str = Field(
         min_length=1,
         max_length=500,
-        description="The title of the memory, created if need be. Placeholders: {{session_id}}, {{tenant}}, "
+        description="The title of the memory, which is created if it does not exist. Placeholders: {{session_id}}, "
+        "{{tenant}}, "
         "{{agent_id}}, and keys of the state, such as {{user_id}} of the run's input.",
     )
     tools: list[MemoryTool] = Field(
-        default_factory=lambda: list(MEMORY_TOOLS), description="The tools for the memory that the model gets."
+        default_factory=lambda: list(MEMORY_TOOLS), description="The memory tools that the model receives."
     )
     context: Literal["update", "read", "none"] = Field(
         "update",
-        description="The memory's document `context`. read: the model receives it at the start. update: and a model "
-        "call writes it again at the end of the run.",
+        description="How the memory's document `context` is used. read: the model receives it at the start. update: "
+        "in addition, a model call rewrites it at the end of the run.",
     )
     update_every_turns: int = Field(
-        1, ge=1, le=1000, description="In a chat: the document is written again after every so many turns."
+        1, ge=1, le=1000, description="In a chat: the number of turns after which the document is rewritten."
     )
-    context_tokens: int = Field(1000, ge=50, le=16_000, description="Maximum length of the document that is written.")
+    context_tokens: int = Field(1000, ge=50, le=16_000, description="Maximum length of the document.")
     model: str | None = Field(None, description="The model that writes the document; the agent's model if empty.")

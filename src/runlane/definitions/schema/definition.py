@@ -27,11 +27,11 @@ OnCap = Literal["fail", "ask"]
 Effect = Literal["repeatable", "once", "ask"]
 ClientSetting = Literal["temperature", "max_tokens", "top_p", "thinking"]
 _EFFECT: Final = (
-    "What happens when the worker died during a call, so that its effect is unknown: repeatable calls the tool again; "
-    "once and ask let a person decide. With ask, a person must also approve every call."
+    "What happens if the worker dies during a call and the outcome is unknown: repeatable calls the tool again; with "
+    "once and ask, a person decides. With ask, a person must also approve every call."
 )
 _FLOW_CONTROL: Final = "When and how often its runs start, per key."
-_EXPOSE: Final = "mcp: clients of the MCP server see it as a tool of its own."
+_EXPOSE: Final = "mcp: MCP clients see it as a separate tool."
 _MAX_OUTPUT: Final = 1024 * 1024
 
 
@@ -52,7 +52,7 @@ class Orchestration(DefinitionModel):
     name: str = Field("", max_length=200, description="For people; the id if empty.")
     description: str = Field("", max_length=20_000, description="For people.")
     steps: list[Step] = Field(min_length=1, max_length=MAX_STEPS, description="The steps, in any order.")
-    entry_step_id: Id | None = Field(None, description="The step where a run begins; the first step if empty.")
+    entry_step_id: Id | None = Field(None, description="The first step of a run; if empty, the first in the list.")
     state_schema: dict[StateKey, StateField] = Field(
         default_factory=dict, description="The declared keys of the state."
     )
@@ -61,8 +61,8 @@ class Orchestration(DefinitionModel):
         3,
         ge=1,
         le=100,
-        description="Total attempts of a run that fails by an error outside of its steps. A step that fails after its "
-        "retries ends the run: configure its `retry`.",
+        description="Total attempts of a run that fails because of an error outside of its steps. A step that fails "
+        "after its retries ends the run: configure its `retry`.",
     )
     max_losses: int | None = Field(
         None,
@@ -70,11 +70,13 @@ class Orchestration(DefinitionModel):
         le=1000,
         description="Workers that may be lost before a run fails. Default and upper bound: RUNLANE_MAX_LOSSES.",
     )
-    max_total_turns: int = Field(100, ge=1, le=10_000_000, description="Total steps that one run may execute.")
+    max_total_turns: int = Field(100, ge=1, le=10_000_000, description="Maximum number of steps that a run executes.")
     max_total_cost_usd: float | None = Field(
         None, gt=0, description="No model is called once a run has cost this much."
     )
-    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked to raise it.")
+    on_cap: OnCap = Field(
+        "fail", description="What happens at that cost: the step fails, or a person is asked to raise the limit."
+    )
     timeout_minutes: float = Field(
         30, gt=0, le=31 * 1440, description="Execution time limit of a run, without waiting times."
     )
@@ -133,7 +135,7 @@ class Agent(DefinitionModel):
     model: str | None = Field(None, description="The model; the default model if empty.")
     provider: str | None = Field(None, description="Provider of a model name without a prefix.")
     fallback_models: list[str] = Field(
-        default_factory=list, max_length=10, description="Called in this order when the model cannot answer."
+        default_factory=list, max_length=10, description="Models to call, in this order, if the model cannot answer."
     )
     model_settings: ModelSettings = Field(default_factory=ModelSettings, description="Parameters of model calls.")
     client_settings: list[ClientSetting] = Field(
@@ -142,26 +144,34 @@ class Agent(DefinitionModel):
         description="The model settings that a request of an OpenAI-compatible client may replace for its run.",
     )
     output_schema: dict[str, Any] | None = Field(
-        None, description="JSON Schema of an object. The answer must match it, and is that object instead of a string."
+        None,
+        description="JSON Schema of an object. The answer must match it and is returned as an object instead of a "
+        "string.",
     )
     tools: list[str] = Field(default_factory=list, description='Names of tools, or ["all"].')
     on_missing_tools: Literal["fail", "skip"] = Field(
         "fail",
-        description="What happens when one of its tools does not exist. fail: the definition is rejected, and a step "
-        "fails. skip: the agent works without the tool, with a warning.",
+        description="What happens if one of its tools does not exist. fail: the definition is rejected, and a step "
+        "fails. skip: the agent works without the tool, and a warning is emitted.",
     )
-    orchestration_id: Id | None = Field(None, description="For type orchestrator: what it executes.")
+    orchestration_id: Id | None = Field(None, description="For type orchestrator: the orchestration to execute.")
     delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call as tools.")
     max_turns: int = Field(30, ge=1, le=1000, description="Maximum model calls for one task.")
-    history_turns: int = Field(10, ge=0, le=1000, description="In a chat: how many earlier turns the model receives.")
+    history_turns: int = Field(
+        10, ge=0, le=1000, description="In a chat: the number of earlier turns that the model receives."
+    )
     compaction: Compaction | None = Field(
-        None, description="Keeps conversations inside the model's window; a chat then has all of its earlier turns."
+        None,
+        description="Keeps conversations within the model's context window; a chat then includes all of its earlier "
+        "turns.",
     )
-    memory: AgentMemory | None = Field(None, description="What it remembers beyond a conversation.")
+    memory: AgentMemory | None = Field(None, description="The memory that outlives a conversation.")
     max_cost_usd_per_day: float | None = Field(
-        None, gt=0, description="No model is called once all its tasks of a day (UTC) have cost this much."
+        None, gt=0, description="No model is called once the agent's tasks of a day (UTC) have cost this much."
     )
-    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked to raise it.")
+    on_cap: OnCap = Field(
+        "fail", description="What happens at that cost: the step fails, or a person is asked to raise the limit."
+    )
     flow_control: FlowControl | None = Field(None, description=f"{_FLOW_CONTROL} Turns of a chat are not affected.")
     expose: Expose | None = Field(None, description=_EXPOSE)
     answers: list[Any] = Field(default_factory=list, description="Script of the model named scripted.")
@@ -191,7 +201,7 @@ class Tool(DefinitionModel):
 
     name: Id = Field(description="Name in agents and steps.")
     label: str = Field("", alias="generalName", max_length=200, description="For people.")
-    description: str = Field("", max_length=20_000, description="What it does, for the model.")
+    description: str = Field("", max_length=20_000, description="Description of the tool for the model.")
     tool_type: Literal["http", "python", "task", "orchestration", "agent"] = Field("http", description="Kind of tool.")
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="For http.")
     url: str | None = Field(None, max_length=4000, description="For http; {field} is replaced by an argument.")
@@ -200,8 +210,8 @@ class Tool(DefinitionModel):
     )
     body: Literal["all", "rest", "body"] = Field(
         "all",
-        description="For http with POST, PUT or PATCH, what is sent as JSON: all arguments, the rest of them without a "
-        "placeholder in url or headers, or the argument named body.",
+        description="For http with POST, PUT or PATCH: what is sent as JSON. all: all arguments; rest: those without "
+        "a placeholder in url or headers; body: the argument named body.",
     )
     code: str | None = Field(None, max_length=200_000, description="For python; arguments are in `args`.")
     task: str | None = Field(None, min_length=1, max_length=200, description="For task: a registered Python task.")

@@ -50,11 +50,12 @@ class _Step(DefinitionModel):
     )
     on_limit: Literal["fail", "continue"] = Field(
         "fail",
-        description="When a cycle reaches the step once more: it fails with loop_limit, or its next step follows.",
+        description="What happens when a cycle reaches the step again after that: it fails with loop_limit, or its "
+        "next step follows.",
     )
-    retry: StepRetry | None = Field(None, description="How failures of this step are retried; null: not at all.")
+    retry: StepRetry | None = Field(None, description="How failures of this step are retried; null means not at all.")
     on_error: Id | None = Field(
-        None, description="The next step when this one has failed after its retries. The state then has the `error`."
+        None, description="The next step if this one fails after its retries. The state then contains the `error`."
     )
     position_x: float | None = Field(None, description="For editors that draw the graph.")
     position_y: float | None = Field(None, description="For editors that draw the graph.")
@@ -71,7 +72,7 @@ class _ModelStep(_Step):
     prompt_template: str | None = Field(None, description="The task, with placeholders; the run's message if empty.")
     model: str | None = Field(None, description="Overrides the model of the agent and the default model.")
     fallback_models: list[str] = Field(
-        default_factory=list, max_length=10, description="Called in this order when the model cannot answer."
+        default_factory=list, max_length=10, description="Models to call, in this order, if the model cannot answer."
     )
     include_full_history: bool | None = Field(None, description="Send the outputs of all earlier steps to the model.")
 
@@ -81,7 +82,9 @@ class LlmStep(_ModelStep):
 
     type: Literal["llm"] = "llm"
     output_schema: dict[str, Any] | None = Field(
-        None, description="JSON Schema of an object. The answer must match it, and is that object instead of a string."
+        None,
+        description="JSON Schema of an object. The answer must match it and is returned as an object instead of a "
+        "string.",
     )
     max_turns: int = Field(3, ge=1, le=100, description="Maximum model calls until an answer matches the schema.")
 
@@ -115,9 +118,7 @@ class EvaluatorStep(_ModelStep):
     route_map: dict[str, Id | None] = Field(min_length=1, description="Label to step; null ends the run.")
     route_descriptions: dict[str, str] = Field(default_factory=dict, description="What each label means.")
     evaluator_prompt: str | None = Field(None, description="The question to decide, with placeholders.")
-    fallback_route: str | None = Field(
-        None, description="The label that is used when no answer of the model names one."
-    )
+    fallback_route: str | None = Field(None, description="The label that is used if no answer of the model names one.")
     max_turns: int = Field(3, ge=1, le=100, description="Maximum model calls until an answer names a route.")
     agent_id: Id | None = Field(None, description="The agent whose model decides.")
 
@@ -202,7 +203,7 @@ class HumanStep(_Step):
     type: Literal["human"] = "human"
     human_prompt: str = Field("", max_length=20_000, description="The question, with placeholders.")
     human_fields: list[HumanField] = Field(default_factory=list[HumanField], max_length=100, description="The form.")
-    human_channel_id: str | None = Field(None, description="Where people are notified; kept for integrations.")
+    human_channel_id: str | None = Field(None, description="The channel for notifications; stored for integrations.")
     expires_after_seconds: Seconds | None = Field(
         None, description="How long the run waits for an answer; null: forever."
     )
@@ -292,11 +293,14 @@ class WaitStep(_Step):
     match: dict[str, Any] | None = Field(
         None,
         max_length=20,
-        description="Wait for an event of the tenant, too, not only for one sent to the run: values that its data must "
-        "have, by key or dotted path. Placeholders.",
+        description="Also wait for an event of the tenant, not only for one sent to the run: the values that its data "
+        "must have, by key or dotted path. May contain placeholders.",
     )
     lookback_seconds: float = Field(
-        0, ge=0, le=31 * 86400, description="With match: also events that arrived this long before the wait."
+        0,
+        ge=0,
+        le=31 * 86400,
+        description="With match: also accept events that arrived up to this long before the wait.",
     )
     expires_after_seconds: Seconds | None = Field(
         None, description="How long the run waits for the event; null: forever."

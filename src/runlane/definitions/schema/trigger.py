@@ -18,7 +18,7 @@ class Trigger(DefinitionModel):
     id: Id = Field(description="Name in URLs and files.")
     name: str = Field("", max_length=200, description="For people; the id if empty.")
     description: str = Field("", max_length=20_000, description="For people.")
-    enabled: bool = Field(True, description="Events that arrive while it is not enabled start nothing.")
+    enabled: bool = Field(True, description="A disabled trigger ignores events.")
     event: Annotated[str, Field(pattern=LISTEN_PATTERN, max_length=MAX_EVENT_NAME)] = Field(
         description="Name of the event, or its beginning and `.*`. `run.completed`, `run.failed`, `run.cancelled` and "
         "`run.*` are the ends of runs."
@@ -31,7 +31,7 @@ class Trigger(DefinitionModel):
     condition: str | None = Field(
         None, max_length=20_000, description="An expression over `event`; without one, every event starts a run."
     )
-    task: str | None = Field(None, min_length=1, max_length=200, description="What it starts: a registered task.")
+    task: str | None = Field(None, min_length=1, max_length=200, description="The registered task to start.")
     orchestration_id: Id | None = Field(None, description="Or an orchestration.")
     agent_id: Id | None = Field(None, description="Or an agent.")
     message: str = Field("", max_length=200_000, description="Message of the run. Placeholders over `event`.")
@@ -43,7 +43,7 @@ class Trigger(DefinitionModel):
         None, max_length=512, description="Ordering key of the run. Placeholders over `event`, such as {{event.key}}."
     )
     flow_control: FlowControl | None = Field(
-        None, description="Rules for the runs it starts, in place of those that their target declares by the same name."
+        None, description="Rules for the runs that it starts. They replace the target's rules of the same name."
     )
 
     @property

@@ -1,7 +1,7 @@
 """New limits of a tenant reach every run: those that are being accepted, and those that are open.
 
 A run is accepted by a statement that reads its tenant's row without a lock. A change of limits waits for the statements
-that may have read the old row, and then marks the open runs that were accepted without limits.
+that may have read the old row, then marks the open runs that were accepted without limits.
 """
 
 from __future__ import annotations

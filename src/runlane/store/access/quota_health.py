@@ -1,4 +1,4 @@
-"""Quotas of which most is used, for `runlane doctor`."""
+"""Quotas that are nearly used up, for `runlane doctor`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NEARLY = Statement(
 
 @dataclass(frozen=True, slots=True)
 class NearlyUsed:
-    """A quota of a tenant, with what is used of it."""
+    """A quota of a tenant, with its use."""
 
     tenant: str
     name: str
@@ -41,5 +41,5 @@ class NearlyUsed:
 
 
 async def read_nearly_used(database: Database) -> list[NearlyUsed]:
-    """Return quotas of which most is used: of runs per day and of stored bytes."""
+    """Return the quotas that are nearly used up: runs per day and stored bytes."""
     return [NearlyUsed(row["tenant"], row["name"], row["most"], row["used"]) for row in await database.query(_NEARLY)]

@@ -1,4 +1,4 @@
-"""The warning that a tenant has used most of a quota, given in the transaction that uses it."""
+"""The warning that a tenant has nearly used up a quota, issued in the transaction that uses it."""
 
 from __future__ import annotations
 

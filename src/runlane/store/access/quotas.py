@@ -1,8 +1,8 @@
 """Quotas of tenants: declared here, with the statement that counts their use, and read by `GET /quotas`.
 
 A quota whose limit is a column of the tenant or a setting of the server is only read here. The others have a row in
-`tenant_quotas` for each tenant that has them. To add one, add a rule with a statement that counts what a tenant has,
-and check the limit where it is used up, under the tenant's lock.
+`tenant_quotas` for each tenant that has them. To add a quota, add a rule with a statement that counts its use, and
+check the limit where it is used, under the tenant's lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Secrets in the database: encrypted values by tenant and name.
 
-Only cipher text is stored and read here; access.secrets has the keys. A rotation replaces a row only if it is still the
-one that was read, so a value that is set meanwhile stays.
+Only cipher text is stored and read here; access.secrets has the keys. A rotation replaces a row only if it has not
+changed since it was read, so a value that is set meanwhile is kept.
 """
 
 from __future__ import annotations

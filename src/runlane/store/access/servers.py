@@ -1,4 +1,4 @@
-"""Rows of serving processes, renewed while they run. They inform operators and decide nothing."""
+"""Rows of server processes, renewed while they run. They are informational: no decision depends on them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How many bytes a tenant has stored: inputs, results and events of its runs, stored events, threads and items.
 
-Only tenants with the quota `stored_bytes` are counted. What a request adds is added to the count in its transaction,
-under the tenant's lock. What workers and retention change is found by counting everything again every few minutes, in
+Only tenants with the quota `stored_bytes` are counted. The bytes of a request are added to the count in its
+transaction, under the tenant's lock. Changes by workers and retention are found by a recount every few minutes, in
 pages, without a lock.
 """
 

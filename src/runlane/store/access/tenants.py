@@ -1,7 +1,7 @@
 """Tenants and their limits, which may change at any time.
 
-A run is accepted by one statement that reads its tenant's row without a lock, so a change must make sure that no
-statement is left which saw the old row. It waits once for the transactions that are writing to `runs`; later ones take
+A run is accepted by one statement that reads its tenant's row without a lock, so a change must ensure that no statement
+that read the old row is still running. It waits once for the transactions that are writing to `runs`; later ones take
 their snapshot later. When a change returns, it applies to every run accepted from then on.
 """
 

@@ -1,7 +1,7 @@
 """Posting to a chat: a turn is a run, and its row has the message and its position in the conversation.
 
-The row is stored in the transaction that accepts the run, under the lock of the session's ordering key. So neither
-exists without the other, and turns are numbered in the order in which they run.
+The row is stored in the transaction that accepts the run, under the lock of the session's ordering key. Neither exists
+without the other, and turns are numbered in the order in which they run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be wrong with events, triggers, incoming webhooks and dependent runs, for `runlane doctor`."""
+"""Problems with events, triggers, incoming webhooks and dependent runs, for `runlane doctor`."""
 
 from __future__ import annotations
 

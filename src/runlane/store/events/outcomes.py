@@ -1,4 +1,4 @@
-"""What triggers make of events: one row per event and trigger, and exactly one decision about it.
+"""The outcomes of triggers: one row per event and trigger, with exactly one decision.
 
 An event is matched once: its transaction adds a pending row for each trigger that listens. An evaluator claims pending
 rows for a moment, evaluates their conditions outside of a transaction, and decides each in a transaction that locks the
@@ -186,7 +186,7 @@ class ClaimedPair:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a trigger makes of an event: a run to accept, or an outcome without one."""
+    """The decision of a trigger about an event: a run to accept, or an outcome without a run."""
 
     outcome: Outcome
     reason: str | None = None

@@ -16,7 +16,7 @@ from runlane.store.sql.statement import Statement
 _MINUTE_US: Final = 60_000_000
 
 _cost = bindparam("cost_us", type_=BigInteger())
-# Not before now: a rate that was not used is not saved up beyond one minute.
+# Not before now: an unused rate is not accumulated beyond one minute.
 _from = case((event_rates.c.paid_until > now_us(), event_rates.c.paid_until), else_=now_us())
 _PAY = Statement(
     "pay_event_rate",

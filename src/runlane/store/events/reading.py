@@ -79,7 +79,7 @@ async def find_event(database: Database, tenant: str, event_id: str) -> TenantEv
 
 
 async def outcomes_of_event(database: Database, tenant: str, event_id: str) -> list[TriggerOutcome]:
-    """Return what triggers made of an event. Raises NotFound if it does not exist."""
+    """Return the outcomes of an event. Raises NotFound if it does not exist."""
     await find_event(database, tenant, event_id)
     return _outcomes(await database.query(_OUTCOMES_OF_EVENT, event_id=event_id, tenant=tenant))
 
@@ -93,7 +93,7 @@ async def outcomes_of_trigger(
     before: str | None = None,
     limit: int = 100,
 ) -> list[TriggerOutcome]:
-    """Return what a trigger made of events; `before` is the event of the last one of the previous page."""
+    """Return the outcomes of a trigger; `before` is the event of the last outcome of the previous page."""
     rows = await database.query(
         _OUTCOMES_OF_TRIGGER,
         tenant=tenant,

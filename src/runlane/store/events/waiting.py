@@ -1,8 +1,8 @@
 """Runs that wait for an event of their tenant: which waits an event may answer, and which events a wait may use.
 
-A wait is searched for in two ways, so that none is missed: an event that is matched finds the waits that are open, and
-a new wait is compared once with the events that were stored before. An event answers a wait if it was received after
-the wait began, or at most `lookback` earlier.
+Events and waits are compared in two ways, so that none is missed: a matched event finds the open waits, and a new wait
+is compared once with the events that were stored before. An event answers a wait if it was received after the wait
+began, or at most `lookback` earlier.
 """
 
 from __future__ import annotations

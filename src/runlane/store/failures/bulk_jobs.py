@@ -1,8 +1,7 @@
 """Bulk jobs in the database: created with their items, taken by one process at a time, stopped, counted, deleted.
 
 A job has a lease, so that one process works on it at a time, and a fence, which each item's transaction checks. The
-lease only paces the work: what keeps a run from being changed twice is that its item is settled by the transaction that
-changes it.
+lease only coordinates the work: no run is changed twice, because the transaction that changes it also settles its item.
 """
 
 from __future__ import annotations

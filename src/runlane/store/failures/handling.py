@@ -54,7 +54,7 @@ _ASSIGN = Statement(
 async def acknowledge(
     database: Database, run_id: str, *, note: str | None = None, actor: str = "local"
 ) -> DeadLetterSummary:
-    """Acknowledge an open letter: it is no longer counted, and still listed."""
+    """Acknowledge an open letter: it is still listed but no longer counted."""
     row = await database.transact(lambda session: acknowledge_in(session, run_id, note=check_note(note), actor=actor))
     return summary(row)
 

@@ -1,4 +1,4 @@
-"""Record in the audit log what people and programs do to whole memories.
+"""Record operations of people and programs on whole memories in the audit log.
 
 The record is stored before the operation begins, so an operation without a record cannot happen. A memory file has no
 audit log: the record is in the database of runs in every mode.

@@ -1,7 +1,7 @@
 """Copy memories from the database to the file of a node, and delete such copies.
 
-A copy has everything of its memory, so reads of it need no database. Its head is stored last: a copy without a head
-does not exist, whatever a crash left behind.
+A copy contains the whole memory, so reads of it need no database. Its head is stored last: a copy without a head does
+not exist, whatever rows a crash left behind.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ async def accept(
     fresh = [run for run in requests if run.id not in replayed and run.id not in twins]
     gate = NO_LIMITS
     if any(run.limits for run in fresh):
-        # First, so that a start that a limit rejects counts for no other rule.
+        # Limits come first, so that a rejected start does not count for any other rule.
         gate = await open_gate(session, grouped(requests, sizes, {**replayed, **twins}), holds_locks=holds_limits)
         await _free_refused(session, fresh, gate.refused)
         fresh = [run for run in fresh if run.id not in gate.refused]
@@ -182,7 +182,7 @@ async def _store(
 
 
 def _marks(run: NewRun) -> tuple[str, ...]:
-    """Return what lists find the run by: its tags, and the schedule that has started it."""
+    """Return the marks by which lists find the run: its tags, and the schedule that started it."""
     schedule_id = None if run.origin is None else load_json(run.origin).get("schedule")
     return run.tags if schedule_id is None else (*run.tags, schedule_mark(schedule_id))
 
@@ -281,11 +281,11 @@ def _has_only_rules(requests: Iterable[NewRun]) -> bool:
 
 
 def stand_alone(requests: Iterable[NewRun]) -> bool:
-    """Return whether no run has anything that the short statements lack. Concurrency limits have one of their own."""
+    """Return whether the short statements support all of these runs. Concurrency limits have their own statement."""
     return all(map(_ALONE.__eq__, map(_beyond_alone, requests)))
 
 
-# What the short statements lack, and its values in a run without any of it.
+# The fields that the short statements do not support, with their values in a plain run.
 _beyond_alone = itemgetter(
     *map(
         NewRun._fields.index,
@@ -300,9 +300,9 @@ async def accept_alone(
 ) -> dict[str, Accepted] | None:
     """Store runs without keys with one statement, in one round trip; return the verdicts by id.
 
-    Return None when a tenant has limits or, unless the statement assigns start tags, shares lanes, or some runs exist;
-    then use `accept`. A broken connection leaves nothing in doubt: this process makes the ids, so the next try finds
-    what was stored.
+    Return None if a tenant has limits or, unless the statement assigns start tags, shares lanes, or if some runs exist;
+    then use `accept`. A broken connection leaves nothing in doubt: this process creates the ids, so the next try finds
+    the stored runs.
     """
     try:
         rows = await database.execute_single(statement, [plain_columns(run) for run in requests])
@@ -312,7 +312,7 @@ async def accept_alone(
 
 
 def plain_columns(run: NewRun) -> tuple[object, ...]:
-    """Return what every statement that accepts runs stores."""
+    """Return the values that every statement that accepts runs stores."""
     return (
         run.id, run.target, run.lane, run.priority, run.max_attempts, run.max_losses, run.delay_us, run.hold,
         run.on_dead, run.input, run.tenant, run.trace, run.plan,

@@ -1,7 +1,7 @@
-"""Accept runs that differ in nothing but ids, inputs, traces and concurrency keys: for Postgres, in one round trip.
+"""Accept runs that differ only in ids, inputs, traces and concurrency keys, in one round trip on Postgres.
 
-This is what a bulk request sends. What the runs have in common is sent once and looked up once, and one row returns.
-Everything else, every wait and every refusal is left to the other statements: these store all runs or none.
+Bulk requests send such runs. Their common values are sent once and looked up once, and one row is returned. These
+statements store all runs or none; every other case, every wait and every rejection is left to the other statements.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ _ACCEPT_ALIKE = CompoundWrite(
 
 
 def _is_current() -> ColumnElement[bool]:
-    """Take the locks of the keys; return whether the statement sees all that their earlier holders have committed.
+    """Take the locks of the keys; return whether the statement sees everything that earlier holders have committed.
 
-    The statement counts what had committed when it began, and may get a lock after that. The number of its transaction
-    is assigned after the locks, so every earlier holder has a lower one. If this number is the first that the
-    statement does not see, and no lower one was in progress, then nothing was committed in between.
+    The statement counts rows that were committed when it began, but may get a lock later. The number of its transaction
+    is assigned after the locks, so every earlier holder has a lower one. If this number is the first one that the
+    statement does not see, and no lower one was in progress, nothing was committed in between.
     """
     wanted = func.unnest(bindparam("locks", type_=ARRAY(BigInteger()))).table_valued(column("key", BigInteger()))
     wanted = wanted.render_derived(name="wanted_locks")
@@ -114,7 +114,8 @@ def _has_room() -> ColumnElement[bool]:
     # The column of the batch, for one scan of the index over all keys. One scan for each key would cost twice as much.
     keys = bindparam("limit_key", type_=ARRAY(Text()))
     least, rooms = bindparam("least_room", type_=BigInteger()), bindparam("rooms", type_=ARRAY(BigInteger()))
-    # Only a key with more admitted runs than the least room is looked up. Without `rooms`, all keys have the least.
+    # Only a key with more admitted runs than the smallest room is looked up. Without `rooms`, all keys have the
+    # smallest room.
     room = func.coalesce(Grouping(rooms)[func.array_position(keys, limit_slots.c.key)], least)
     full = (
         select(limit_slots.c.key)
@@ -122,7 +123,7 @@ def _has_room() -> ColumnElement[bool]:
         .group_by(limit_slots.c.key)
         .having(and_(func.count() > least, func.count() > room))
     )
-    # Where nothing waits, one look at the table replaces one for each key.
+    # If no run waits, one lookup in the table replaces a lookup for each key.
     is_waited = and_(exists().select_from(limit_waits), exists().where(limit_waits.c.key == any_(keys)))
     return and_(~full.exists(), ~is_waited)
 
@@ -147,18 +148,18 @@ _ACCEPT_ALIKE_LIMITED = CompoundWrite(
 
 
 def are_alike(requests: Sequence[NewRun]) -> bool:
-    """Return whether the runs differ in nothing but their own columns and what `stand_alone` leaves out."""
+    """Return whether the runs differ only in their own columns and in the fields that `stand_alone` ignores."""
     return len(set(map(_shape, requests))) == 1
 
 
 class AlikeLimits(NamedTuple):
-    """Runs with a concurrency key each: the members of the statement, and by key how many runs may be admitted yet."""
+    """Runs with one concurrency key each: the members of the statement, and the remaining room of each key."""
 
     members: list[tuple[object, ...]]
     rooms: dict[str, int]
 
     def parameters(self) -> dict[str, Any]:
-        """Return what the statement needs besides the members: the locks, and the rooms as far as they differ."""
+        """Return the other parameters of the statement: the locks, and the rooms if they differ."""
         least = min(self.rooms.values())
         differ = max(self.rooms.values()) > least
         # In the order of the members, which have the key last.

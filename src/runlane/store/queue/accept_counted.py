@@ -1,7 +1,7 @@
 """Accept runs with the limit of one key each: count the admitted runs and store the new ones with one statement.
 
-For Postgres, where the statement saves round trips. It must follow the locks of the limits, and not contain them: it
-counts what had committed when it began.
+For Postgres, where the statement saves round trips. The locks of the limits must be taken by an earlier statement,
+because this one counts rows that were committed when it began.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import limit_waits
 from runlane.store.sql.statement import Row
 
-# More than any limit admits: the count of a key for which runs wait, which a new run does not overtake.
+# More than any limit admits: the count of a key with waiting runs, so that a new run does not overtake them.
 _NO_ROOM: Final = 1 << 62
 _COLUMNS = {
     **ALONE_COLUMNS,
@@ -40,7 +40,7 @@ _COLUMNS = {
     "limit_key": Text(),
     # The position of the key in `keys`, from 1.
     "limit_no": Integer(),
-    # The run is admitted while fewer runs are: the number of its limit without the runs before it in the batch.
+    # The run is admitted if fewer runs than this are: the number of its limit minus the earlier runs of the batch.
     "limit_room": Integer(),
 }
 
@@ -48,7 +48,7 @@ _COLUMNS = {
 def _admit(batch: FromClause) -> FromClause:
     wanted = func.unnest(bindparam("keys", type_=ARRAY(Text()))).table_valued(column("key", Text()))
     wanted = wanted.render_derived(name="wanted")
-    # Where nothing waits, one look at the table replaces one for each key.
+    # If no run waits, one lookup in the table replaces a lookup for each key.
     is_waited = and_(exists().select_from(limit_waits), exists().where(limit_waits.c.key == wanted.c.key))
     admitted = case((is_waited, lit(_NO_ROOM)), else_=count_admitted(wanted.c.key))
     # Each key is counted once, however many runs of the batch have it. The elements are in the order of `keys`.

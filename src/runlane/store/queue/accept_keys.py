@@ -71,8 +71,8 @@ async def replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[st
     first_of: dict[str | None, NewRun] = {}
     for run in keyed.values():
         first_of.setdefault(run.idempotency_key, run)
-    # Sorted, so that two processes with the same keys wait for each other and do not deadlock. Each key once, because
-    # a statement may change a row once.
+    # Sorted, so that two processes with the same keys wait for each other instead of deadlocking. Each key occurs once,
+    # because a statement may change a row only once.
     members = sorted((run.idempotency_key, run.fingerprint, run.id, _window_us(run)) for run in first_of.values())
     won = {row["run_id"] for row in await session.fetch(_CLAIM_KEYS, members)}
     lost = [run for run in keyed.values() if run.id not in won]
@@ -105,5 +105,5 @@ def _window_us(run: NewRun) -> int | None:
 
 
 async def free_keys(session: Session, run_ids: Collection[str]) -> None:
-    """Free the keys of refused runs: the next request with one of them must count as the first."""
+    """Free the keys of rejected runs, so that the next request with one of them counts as the first."""
     await session.fetch(_FREE_KEYS, ids=session.texts(sorted(run_ids)))

@@ -1,4 +1,4 @@
-"""The statements that store new runs: with keys, alone, with nothing but rules or nothing but concurrency limits.
+"""The statements that store new runs: with keys, without any, with rules only, or with concurrency limits only.
 
 The lane is the operator's assignment or else the declared one. The insert checks that a tenant has no limits, and that
 its runs have their start tags if it shares lanes with other tenants.
@@ -203,7 +203,7 @@ def _insert_runs_ruled(admitted: FromClause) -> Executable:
 def _ruled_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
     """Return the columns of a new run with rules of flow control."""
     rows = new_rows(t)
-    # A due time of flow control that has passed meanwhile is left to the timers, which complete a batch.
+    # A due time of flow control that has passed meanwhile is left to the timers, because they complete batches.
     rows["status"] = case((and_(~t.hold, t.due_at.is_not(None)), lit(Status.SCHEDULED)), else_=rows["status"])
     rows["due_at"] = func.coalesce(t.due_at, rows["due_at"])
     rows["expires_at"] = t.at + t.expires_us

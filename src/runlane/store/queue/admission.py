@@ -2,8 +2,8 @@
 
 A pass reads the first waiting runs of some limits without a lock, locks these limits and all others of the runs in one
 order, and reads again. So two passes never deadlock, and a run with several limits takes a slot of each or none. A run
-for which another of its limits is full waits under that one from then on. A limit with room therefore has no waiting
-run that was not tried, and the end of a run concerns only the limits that it held.
+that is blocked by another of its limits waits under that limit from then on. If a limit has room, each run that waits
+under it has therefore been tried, and the end of a run affects only the limits that it held.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _GROWTH: Final = 8
 
 @dataclass(slots=True)
 class Admission:
-    """What a pass did: the admitted runs, the runs to cancel for others, and the limits that need another pass."""
+    """The result of a pass: the admitted runs, the runs to cancel for others, and the limits that need another pass."""
 
     admitted: list[ReleasedRun] = field(default_factory=list[ReleasedRun])
     evicted: list[str] = field(default_factory=list[str])
@@ -169,7 +169,7 @@ async def _to_evict(session: Session, keys: Collection[str]) -> list[str]:
         holders.setdefault(row["key"], []).append(row)
     chosen: list[str] = []
     for key, rows in holders.items():
-        # Those whose cancellation was requested before count: their slots are about to be freed.
+        # Runs whose cancellation was requested earlier are included: their slots are about to be freed.
         rows.sort(key=lambda row: (row["cancel_requested_at"] is None, row["accepted_at"], row["id"]))
         chosen += [row["id"] for row in rows[: waiting[key]] if row["cancel_requested_at"] is None]
     return chosen

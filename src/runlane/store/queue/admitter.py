@@ -1,4 +1,4 @@
-"""The admitter: admits waiting runs after each commit of this process that freed slots of concurrency limits.
+"""The admitter: admit waiting runs after each commit of this process that freed slots of concurrency limits.
 
 The database seam calls `notify` after such a commit, whichever component made it. If the process ends before the runs
 are admitted, the maintenance service of any process finds them.

@@ -1,8 +1,8 @@
-"""Find what has changed in a database that no bus reports on: SQLite, which several processes may have open.
+"""Find changes in a database without a bus: SQLite, which several processes may have open.
 
-Each look compares the newest, the running and the newly ended runs with those of the look before, and reads the new
-entries of the audit log. It reads a few hundred rows, however many runs there are. A run that is older than these and
-does not move is not compared.
+Each poll compares the newest, the running and the newly ended runs with those of the previous poll, and reads the new
+entries of the audit log. It reads a few hundred rows, however many runs exist. Older runs that do not change are not
+compared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WORKERS = Statement(
     select(workers.c.id, workers.c.status, workers.c.drain_requested_at).order_by(workers.c.id.desc()).limit(_limit),
     purpose="Read the state of the newest workers, to compare it with an earlier look.",
 )
-# By the first part of the name of an audited action. What is not here may concern anything.
+# By the first part of the name of an audited action. An action that is missing here may concern anything.
 _TOPICS: Final = {
     "concurrency_limit": Topic.LIMITS,
     "dead_letter": Topic.DEAD_LETTERS,
@@ -85,14 +85,14 @@ class _Seen(NamedTuple):
 
 
 class ChangePoll:
-    """Remembers the last look. The first one finds nothing."""
+    """Remembers the last poll. The first poll finds nothing."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._seen: _Seen | None = None
 
     async def look(self) -> list[Hint]:
-        """Return hints about what has changed since the last look."""
+        """Return hints about the changes since the last poll."""
         before = self._seen
 
         async def work(session: Session) -> tuple[_Seen, list[Hint]]:
@@ -121,7 +121,7 @@ async def _look(session: Session, before: _Seen | None) -> tuple[_Seen, list[Hin
     if before is None:
         return seen, []
     changed = [run_id for run_id, state in states.items() if before.runs.get(run_id) != state]
-    # A run that was running and is in none of the lists now has been paused or requeued.
+    # A run that was running and is no longer in any of the lists has been paused or requeued.
     changed += [
         run_id for run_id, (status, _) in before.runs.items() if run_id not in states and status == Status.RUNNING
     ]

@@ -86,7 +86,7 @@ class Claimed:
         return self.failures + self.losses + 1
 
 
-# For a quarantined run that has waited this long, one worker makes room.
+# For a quarantined run that has waited this long, one worker frees its slots.
 _MAX_WAIT_US = 5_000_000
 _POLL_MS = 250
 

@@ -2,7 +2,7 @@
 
 One statement is enough where no tenant has limits and no run is quarantined. Lanes and tenants with ready runs are
 found by jumping from one to the next in the indexes of ready runs. Those without ready runs cost nothing, however many
-there are. A survey reads a bounded number of queues and continues behind them the next time.
+there are. A survey reads a bounded number of queues, and the next survey continues after them.
 """
 
 from __future__ import annotations
@@ -239,8 +239,8 @@ def _some_quarantined(batch: FromClause) -> Select[Any]:
 
 
 _SERVED = {"served": Text()}
-# What is read for every claim, then what is read only where there are tenants with limits or quarantined runs; first
-# for a worker of every lane, then for one of some lanes.
+# The statement of every claim, then the one for tenants with limits or quarantined runs; each first for a worker of all
+# lanes, then for a worker of some lanes.
 LANES = Statement(
     "survey_lanes", _every_lane(), purpose="Find the oldest ready run of each lane, for tenants without limits."
 )

@@ -31,13 +31,13 @@ from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import Recorded, RecordEntry, record
 from runlane.store.sql.database import CommitInDoubt, Database, Session
 
-# Members of one transaction: enough to make the commit cheap, few enough to keep it short.
+# Members of one transaction: enough to share the cost of the commit, few enough to keep it short.
 BATCH_SIZE = 1000
-# And their characters: a statement of hundreds of megabytes would always exceed its timeout.
+# Characters of one transaction: a statement of hundreds of megabytes would always exceed its timeout.
 BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
-# How long runs with limits are not accepted without a transaction after that was refused: keys are full, or other
-# processes write all the time.
+# How long runs with limits are accepted in a transaction after the statement without one was rejected, because keys
+# were full or other processes wrote at the same time.
 _ALIKE_PAUSE_SECONDS = 0.5
 
 
@@ -69,7 +69,8 @@ class Committer:
         self._stopping = False
         # Tenants whose runs get start tags.
         self._sharing: set[str] = set()
-        # Tenants whose last run could not be stored alone: they share lanes without fair shares, or have limits.
+        # Tenants whose last run could not be stored by the short statement: they share lanes without fair shares, or
+        # have limits.
         self._not_alone: set[str] = set()
         self._clocks_read_at = float("-inf")
         self._alike_at = float("-inf")
@@ -334,7 +335,7 @@ def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
 
 
 def _count_verdicts(verdicts: Sequence[Verdict]) -> list[int]:
-    """Count new runs and what flow control made of starts; return the times after which runs are due by it."""
+    """Count new runs and the outcomes of flow control; return the times after which delayed runs are due."""
     waits_us: list[int] = []
     new_runs = 0
     for verdict in verdicts:

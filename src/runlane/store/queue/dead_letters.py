@@ -1,7 +1,7 @@
 """Dead letters: written, and moved from state to state, by the transactions that end and revive their runs.
 
 A run that fails for good gets a letter, or its letter is opened again. A run that repeats a failed one has the hook
-DEAD_LETTER, so that its end settles the letter; every other run ends without a look at this table.
+DEAD_LETTER, so that its end settles the letter; the end of every other run does not read this table.
 """
 
 from __future__ import annotations

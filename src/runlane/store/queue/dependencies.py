@@ -1,9 +1,10 @@
-"""Runs that start after other runs: they are blocked until the ends of those decide.
+"""Runs that start after other runs: they are blocked until the other runs have ended.
 
 The transaction that accepts such a run locks the runs that it names, in the order of their ids, so that each of them is
-either counted as ended or will find the new run when it ends. The transaction that ends a run notes the end with every
-run that waits for it, locks those and decides: a run becomes ready, waits on, or can never start and ends as cancelled.
-What would make that transaction long, or needs the lock of an ordering key, is left to a maintenance service.
+either counted as ended or finds the new run when it ends. The transaction that ends a run records the end for every run
+that waits for it, locks these runs and decides: a run becomes ready, keeps waiting, or can never start and ends as
+cancelled. Work that would make that transaction long, or that needs the lock of an ordering key, is left to a
+maintenance service.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from runlane.store.sql.statement import Row
 
 @dataclass(slots=True)
 class NewDependencies:
-    """What the acceptance of runs with `after` has found: the rows to store, and the runs that can never start."""
+    """The dependencies of new runs: the rows to store, and the runs that can never start."""
 
     rows: list[tuple[str, str, str, str | None]] = field(default_factory=list[tuple[str, str, str, str | None]])
     hooks: dict[str, int] = field(default_factory=dict[str, int])
@@ -60,7 +61,7 @@ class SettledDependents:
 
 @dataclass(frozen=True, slots=True)
 class DependencyCounts:
-    """How the runs that a run starts after have ended so far."""
+    """The outcomes so far of the runs that a run waits for."""
 
     after_on: AfterOn
     total: int
@@ -81,7 +82,7 @@ class DependencyCounts:
 
     @property
     def why_never(self) -> str:
-        """The reason of a run that never starts."""
+        """The reason why the run can never start."""
         runs_named = f"{self.total} {'run' if self.total == 1 else 'runs'}"
         if self.after_on is AfterOn.ANY_FAILED:
             return f"It starts after a failure of {runs_named}, and none of them failed."
@@ -177,7 +178,7 @@ async def _settle(session: Session, parents: Sequence[str], may_cancel: int) -> 
     waiting = sorted({row["run_id"] for row in rows})
     if not waiting:
         return SettledDependents()
-    # After the locks, so that of several transactions that end such runs at once the last one counts all ends.
+    # After the locks, so that the last of several concurrent transactions counts all ends.
     keys = {row["id"]: row["ordering_key"] for row in await session.fetch(LOCK_WAITING, ids=session.texts(waiting))}
     counts = await _counts(session, sorted(keys))
     ready = [run_id for run_id, count in counts.items() if count.met]
@@ -226,7 +227,7 @@ async def _cancel(
 
 
 async def read_work(session: Session) -> Sequence[Row]:
-    """Return some of what the ends of runs have left to do: the run, the kind of work, and the run's ordering key."""
+    """Return some of the work that the ends of runs have left: the run, the kind of work, and its ordering key."""
     return await session.fetch(READ_WORK)
 
 

@@ -15,7 +15,7 @@ from runlane.store.sql.expressions import member
 from runlane.store.sql.schema import run_events
 from runlane.store.sql.statement import Row, Statement
 
-# Events that one page looks at; then it ends early, and the next one continues.
+# The maximum number of events that one page examines; the next page continues after them.
 WINDOW: Final = 20_000
 _CHUNK: Final = 1000
 
@@ -67,7 +67,7 @@ class EventQuery:
 
 @dataclass(frozen=True, slots=True)
 class EventRange:
-    """The found events, and the last number that was looked at if more may follow."""
+    """The found events, and the last examined number if more may follow."""
 
     lines: Sequence[StoredEvent]
     looked_at: int | None

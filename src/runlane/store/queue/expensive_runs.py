@@ -1,4 +1,4 @@
-"""The runs that cost the most in a time, found through the figures of its hours.
+"""The most expensive runs of a period, found through the figures of its hours.
 
 The cost of an hour bounds the cost of each run that ended in it. Hours are examined from the most expensive one on,
 until no other hour can have a run that costs more than the runs that were found.
@@ -68,7 +68,7 @@ async def find_expensive_runs(
     costs: dict[int, float] = {}
     for row in rows:
         costs[row.bucket] = costs.get(row.bucket, 0.0) + row.counts.cost_usd
-    # What is not counted yet may have cost anything.
+    # The cost of hours that are not counted yet is unknown.
     times = [(max(first, counted or first) * _SECOND_US, to_us, float("inf"))]
     hours = sorted(((cost, bucket) for bucket, cost in costs.items() if cost > 0), reverse=True)
     times += [(bucket * _SECOND_US, (bucket + HOUR) * _SECOND_US, cost) for cost, bucket in hours]

@@ -119,7 +119,7 @@ class NearlyFullBacklog:
 
 @dataclass(frozen=True, slots=True)
 class FlowHealth:
-    """What keeps runs from being started or accepted."""
+    """The rules that keep runs from being started or accepted."""
 
     closed: tuple[ClosedLimit, ...]
     long: tuple[LongWait, ...]

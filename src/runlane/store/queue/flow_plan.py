@@ -1,7 +1,8 @@
-"""Decide what flow control makes of starts: pure, over the state of their keys as it was read under locks.
+"""Decide the outcome of starts under flow control.
 
-Starts are decided in their order, so that a start sees what those before it in the same transaction have changed. The
-starts of one request are one group: if a rule rejects one of them, all are rejected and the state is as before.
+Pure: works on the state of their keys, which was read under locks. Starts are decided in order, so that a start sees
+the changes of earlier starts in the same transaction. The starts of one request are one group: if a rule rejects one of
+them, all are rejected and the state is as before.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from runlane.store.queue.accept import NewRun
 
 _MISSING: Final = object()
-# It is unknown when a run of the backlog starts; retry soon, but not in a tight loop.
+# When a run of the backlog will start is unknown; retry soon, but not in a tight loop.
 _BACKLOG_RETRY_SECONDS: Final = 5.0
 
 
@@ -60,7 +61,7 @@ class OpenRun(NamedTuple):
 
 
 class JoinedRun(NamedTuple):
-    """What starts change of a stored run that they join. Without an input, that of the run stays."""
+    """The changes to a stored run that starts join. Without an input, the run keeps its own."""
 
     due_at: int
     starts: int
@@ -69,7 +70,7 @@ class JoinedRun(NamedTuple):
 
 
 class StartDecision(NamedTuple):
-    """What becomes of one start. `run_id` is empty if it has no run. A tuple, since bulk requests create many."""
+    """The decision about one start. `run_id` is empty if it has no run. A tuple, since bulk requests create many."""
 
     run_id: str
     outcome: StartOutcome = StartOutcome.STARTED
@@ -88,7 +89,7 @@ class StartDecision(NamedTuple):
 
 @dataclass(slots=True)
 class FlowPlan:
-    """The state of the keys, and what the starts decided so far change.
+    """The state of the keys, and the changes of the starts decided so far.
 
     `joinable` are the stored runs that starts may join. `backlog` counts the runs that wait for their first start.
     """

@@ -43,7 +43,7 @@ class LockedByOthers(Unavailable):
 
 
 async def limited_tenants(session: Session, tenants: Collection[str]) -> set[str]:
-    """Return those of these tenants that have limits."""
+    """Return the tenants among these that have limits."""
     rows = await session.fetch(sql.LIMITED_TENANTS, ids=session.texts(sorted(tenants)))
     return {row["id"] for row in rows}
 
@@ -172,7 +172,7 @@ async def _cancel_replaced(session: Session, plan: FlowPlan, run_ids: Collection
 
 
 async def finish_starts(session: Session, plan: FlowPlan, requests: Sequence[NewRun]) -> None:
-    """Store what the starts change of other runs and keys, after the new runs are stored."""
+    """Store the changes of the starts to other runs and keys, after the new runs are stored."""
     await _cancel_replaced(session, plan, plan.replaced.keys() & plan.new.keys())
     inputs = [(run_id, item.input, item.plan) for run_id, item in plan.joined.items() if item.input is not None]
     await session.fetch(sql.REPLACE_INPUTS, sorted(inputs, key=lambda row: row[0]))
@@ -256,7 +256,7 @@ _REFUSED: dict[type[RunlaneError], FlowRule] = {
 
 
 def count_flow_control(verdict: Accepted | RunlaneError) -> None:
-    """Count what flow control made of a start, after the commit."""
+    """Count the outcome of a start under flow control, after the commit."""
     if isinstance(verdict, Accepted):
         rule = _COUNTED.get(verdict.outcome)
         if rule is not None:
@@ -282,7 +282,7 @@ async def take_unique_key(session: Session, run_id: str) -> None:
 
 
 async def seal_batches(session: Session) -> None:
-    """Make the inputs of due batches of what they have collected. They are ready after that, and not before."""
+    """Build the inputs of due batches from their collected starts. A batch is ready only after that."""
     ids = [row["id"] for row in await session.fetch(sql.SEAL_BATCHES)]
     if not ids:
         return

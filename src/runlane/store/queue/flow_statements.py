@@ -57,8 +57,8 @@ LIMITED_TENANTS = Statement(
 
 
 _any_limited = exists().where(member(tenants.c.id, "tenants"), ~FREE)
-# In the order of the keys, so that two transactions with the same keys wait and do not deadlock. Whether one of the
-# tenants has limits is read by the way, because most have none.
+# In the order of the keys, so that two transactions with the same keys wait and do not deadlock. The same statement
+# returns whether one of the tenants has limits, because most have none.
 LOCK_KEYS = Statement(
     "lock_flow_keys",
     select(flow_keys, now_us().label("now"), _any_limited.label("limited"))

@@ -1,8 +1,8 @@
 """Holds of lanes: what keeps a lane from starting runs, each with an owner, a reason and perhaps an end.
 
 A lane starts nothing while any hold is active, so one owner's release does not undo another's hold. Holds are changed
-under the lane's lock, which claims hold while they take runs: when a call returns, no claim that saw the lane without
-the hold is left. A hold whose time is over ends by itself, whatever became of the process that placed it.
+under the lane's lock, which claims hold while they take runs: when a call returns, every claim that did not see the
+hold has ended. A hold expires at its time, even if the process that placed it has died.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lanes: their settings, which can be changed while runs execute, and the assignment of kinds of runs to lanes.
 
-A change holds the lane's lock exclusively. Claims hold it while they take runs, so when a change returns, no claim
-under the old settings is left: a disabled lane starts nothing more.
+A change holds the lane's lock exclusively. Claims hold it while they take runs, so when a change returns, every claim
+under the old settings has ended: a disabled lane starts no more runs.
 """
 
 from __future__ import annotations

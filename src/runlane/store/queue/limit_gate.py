@@ -34,7 +34,7 @@ _RETRY_SECONDS = 1.0
 
 @dataclass(slots=True)
 class LimitGate:
-    """The decisions about new runs with limits: those that wait, by the limit under which they do, and refusals.
+    """The decisions about new runs with limits: the waiting runs by their limit, and the rejections.
 
     `notified` are limits whose waiting runs may be admitted after the commit. `has_several`: a run has several limits.
     """
@@ -143,7 +143,7 @@ async def _refusal(session: Session, room: Room, tenant: str, limit: Concurrency
 async def store_gate(
     session: Session, gate: LimitGate, verdicts: Mapping[str, Verdict], *, first_is_stored: bool = False
 ) -> None:
-    """Store the slots of the accepted runs that are queued, and let the others wait that are ready.
+    """Store the slots of the accepted runs that are queued, and the waits of the other ready runs.
 
     With `first_is_stored` the statement that stored the runs has stored the slots of their first limits.
     """

@@ -1,4 +1,4 @@
-"""What an operator watches of the whole installation, read when metrics are collected.
+"""The figures of the whole installation that operators monitor, read when metrics are collected.
 
 Each number is read from an index, so that a scrape costs the same with ten or a million runs.
 """

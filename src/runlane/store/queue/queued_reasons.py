@@ -71,7 +71,7 @@ def _lane_reason(row: Row, lane: str) -> WaitingReason | None:
 
 
 def worker_reason(lane: str, target: str, workers: Sequence[WorkerInfo]) -> WaitingReason:
-    """Return what keeps the workers from a ready run that lane and tenant would let start."""
+    """Return why no worker has claimed a ready run that its lane and its tenant allow to start."""
     live = [worker for worker in workers if worker.status == "online"]
     serving = [worker for worker in live if "*" in worker.lanes or lane in worker.lanes]
     able = [worker for worker in serving if executes(worker, target)]

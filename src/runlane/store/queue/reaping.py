@@ -266,15 +266,16 @@ async def declare_lost(session: Session, worker_id: str, silence_seconds: float,
 
 
 async def find_orphans(session: Session) -> list[str]:
-    """Return owners of running runs that are not live workers. This should not happen; their runs must be requeued."""
+    """Return owners of running runs that are not live workers. This should not happen; their runs are requeued."""
     return [row["worker_id"] for row in await session.fetch(_ORPHANS)]
 
 
 async def take_over(session: Session, worker_ids: Sequence[str]) -> ReapedRuns:
     """Requeue the runs of these workers with their old rank, or end those that may not run again.
 
-    A run that was alone on its worker counts a loss. Of several, any may have killed the worker: from the second time
-    on they may share a worker with half as many others, until each of them has been alone.
+    A run that was alone on its worker counts a loss. If there were several runs, any of them may have killed the
+    worker: from their second loss on, they may share a worker with at most half as many others, until each of them has
+    been alone.
     """
     ids = session.texts(list(worker_ids))
     # Locks before rows, everywhere: a run that ends here passes its ordering key on. The others keep theirs, and a

@@ -1,7 +1,7 @@
-"""What a worker writes about its run: events, checkpoints, progress and the end, all through the fence.
+"""The writes of a worker about its run: events, checkpoints, progress and the end, all through the fence.
 
 The head of RECORD is the fence: it names the run, the attempt and `running`, and returns only the members that passed.
-The later writes of the transaction are for those members alone. A rejected member changes nothing.
+The later writes of the transaction are made for these members only. A rejected member changes nothing.
 """
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ async def _report_budgets(
 
 
 async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], Recorded]) -> list[tuple[str, int]]:
-    """Requeue runs that paused after they were answered, or after a child had ended."""
+    """Requeue runs that paused although an answer had been stored or a child had ended before."""
     paused = {run_id: attempt for (run_id, attempt), verdict in verdicts.items() if verdict.status is Status.PAUSED}
     if not paused:
         return []

@@ -1,7 +1,7 @@
 """Redact the secrets that an attempt has read from what it stores.
 
-Stored JSON is of two kinds. In data of users every string, number and key that is a secret is replaced. In what Runlane
-writes itself, field names, numbers and values of a fixed vocabulary have a meaning for readers and for the next
+Stored JSON is of two kinds. In data of users every string, number and key that is a secret is replaced. In JSON that
+Runlane writes itself, field names, numbers and values of a fixed vocabulary have a meaning for readers and for the next
 attempt: they stay unchanged, even if they equal a tenant's secret.
 """
 

@@ -1,4 +1,4 @@
-"""Retention: delete in small transactions what ended long ago. A run that has not ended is never deleted.
+"""Retention: delete runs that ended long ago, in small transactions. A run that has not ended is never deleted.
 
 A run is deleted completely; the messages of a chat stay with its session. The events of a run may be deleted earlier,
 all but the last: `done` stays, so that readers of the stream reach its end, and `runs.first_seq` is the first number
@@ -191,7 +191,7 @@ async def delete_leftovers(session: Session, keep_seconds: float) -> None:
 
 
 async def oldest_to_cut(session: Session, keep_seconds: float, before: int) -> tuple[int, bool]:
-    """Scan back from a time; return the time reached, and whether older runs may still have to be cut."""
+    """Scan backwards from a time; return the time reached, and whether older runs may still have to be cut."""
     rows = await session.fetch(_BACKWARDS, keep_seconds=keep_seconds, before=before)
     if not rows:
         return before, False

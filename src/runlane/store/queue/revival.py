@@ -53,8 +53,8 @@ _by_id = runs.c.id == bindparam("run_id")
 class Revival:
     """How a failed run is retried: after a delay, with a lower priority, on other versions.
 
-    `plan` replaces the stored plan of the run. It was made from the records of this `attempt`; if the run was retried
-    since then, it is not used.
+    `plan` replaces the stored plan of the run. It was computed from the records of this `attempt`; it is not used if
+    the run has been retried since.
     """
 
     delay_us: int = 0

@@ -230,7 +230,7 @@ async def free_key_in(session: Session, run_id: str) -> None:
 
 
 async def set_priority(database: Database, run_id: str, priority: int, *, actor: str = "local") -> RunChange:
-    """Change the priority of a waiting run, which gets the rank that it would have had with it."""
+    """Change the priority of a waiting run; it gets the rank that it would have had with this priority."""
     return await operate(database, lambda session: set_priority_in(session, run_id, priority, actor=actor))
 
 

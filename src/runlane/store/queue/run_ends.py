@@ -1,4 +1,4 @@
-"""What the end of runs settles besides their own rows, in the same transaction.
+"""The consequences of the end of runs beyond their own rows, in the same transaction.
 
 Every transaction that ends runs calls `settle_ended`: the record of a worker, the reaper, and the cancellation of a run
 that no worker executes. The caller holds the locks of the runs' ordering keys.

@@ -93,7 +93,7 @@ def _newest_of_ranges(index: RunIndex, dialect: Dialect, *, ended: bool) -> Sele
     ranges = ranges_of(index, dialect, ended=ended)
     first = walk.add_columns(_order(index)).where(*in_range(index, ranges, ended=ended)).limit(lit(1))
     heads = select(ranges, first.correlate(ranges).scalar_subquery().label("newest")).subquery("heads")
-    # A range whose newest run is older than those of so many others has no run on the page.
+    # A range whose newest run is older than those of this many other ranges has no run on the page.
     chosen = select(heads).order_by(heads.c.newest.desc().nulls_last()).limit(_limit).subquery("chosen")
     # From its newest matching run on: none of a range without one.
     page = walk.where(*in_range(index, chosen, ended=ended), _order(index) <= chosen.c.newest).limit(_limit)

@@ -35,7 +35,7 @@ WINDOW = 10_000
 _TAG_SHARE = 4
 # So does a filter that reads other rows of each run.
 _LOOKUP_SHARE = 4
-# Ids have the time of the process that accepted the run. So much may it differ from that of the database.
+# Ids contain the time of the process that accepted the run; it may differ from the database's by this much.
 MAX_SKEW_US: Final = 600 * 1_000_000
 
 
@@ -133,7 +133,7 @@ _SESSION_KEY = Statement(
 class FoundRuns:
     """A page of runs. `cursor` is the id below which the next page starts, None on the last one.
 
-    `truncated` is True when the page ended because enough runs were read, and not because enough of them matched.
+    `truncated` is True if the page ended because it examined as many runs as it may, not because it is full.
     """
 
     runs: list[Run]

@@ -362,17 +362,17 @@ async def point_in_lane(session: Session, lane: str, *, has_tag: bool) -> int:
 
 
 async def place_due(session: Session, most: int) -> None:
-    """Give due runs their tags before they become ready: those of the time of acceptance would be first."""
+    """Assign tags to due runs before they become ready: with earlier tags they would overtake all others."""
     await _place_rows(session, await session.fetch(_DUE, most=most))
 
 
 async def place_run(session: Session, run_id: str) -> None:
-    """Give a run that an operator approves or retries a tag of now: its old one would be before all others."""
+    """Assign a current tag to a run that an operator approves or retries: the old tag would overtake all others."""
     await _place_rows(session, await session.fetch(_ONE, run_id=run_id))
 
 
 async def place_admitted(session: Session, run_ids: Sequence[str]) -> None:
-    """Give runs that were admitted after they waited for a concurrency limit a tag of now."""
+    """Assign a current tag to runs that were admitted after they had waited for a concurrency limit."""
     if run_ids:
         await _place_rows(session, await session.fetch(_ADMITTED, ids=session.texts(sorted(run_ids))))
 

@@ -1,4 +1,4 @@
-"""Why a run does not start, for people and programs. Each kind of reason has its own function here."""
+"""The reason why a run does not start, for people and programs. Each kind of reason has its own function."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _HOLDERS = Statement(
 
 
 async def read_waiting_reason(database: Database, run: Run, row: Row) -> WaitingReason | None:
-    """Return why a run waits that could start otherwise; None if nothing but its own state keeps it.
+    """Return why a run waits; None if its own status is the only reason.
 
     `row` has the columns of the run. Only limits and batches need a statement of their own.
     """

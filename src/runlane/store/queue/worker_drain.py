@@ -1,4 +1,4 @@
-"""One worker: what it executes and has lost. Drain workers: they finish their runs and claim no more, until resumed.
+"""Read one worker with its runs and losses, and drain workers: they finish their runs and claim no more until resumed.
 
 The request is a column of the worker's row, which its next heartbeat reads. The status stays `online` for the claim,
 which would otherwise count the worker as lost; readers see `draining`.
@@ -85,7 +85,7 @@ _LOSSES = Statement(
 
 
 async def set_draining(database: Database, worker_id: str, *, draining: bool, actor: str, tenant: str) -> WorkerInfo:
-    """Request that a worker claims no more runs, or take that back. Repeating is harmless."""
+    """Drain a worker, so that it claims no more runs, or resume it. Repeating is harmless."""
 
     async def work(session: Session) -> WorkerInfo:
         for row in await session.fetch(_REQUEST if draining else _CANCEL, worker_id=worker_id):

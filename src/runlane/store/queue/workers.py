@@ -211,7 +211,7 @@ async def renew(
 ) -> Sequence[Interrupt] | None:
     """Renew the lease; return its runs that are to be interrupted, or None if the worker was declared lost.
 
-    `then` reads more in the same transaction. `on_drain` is called with whether the worker is to claim no more runs.
+    `then` reads more in the same transaction. `on_drain` is called with whether an operator drains the worker.
     """
 
     async def work(session: Session) -> Sequence[Interrupt] | None:

@@ -1,4 +1,4 @@
-"""Memory for what steps render.
+"""Memory for rendered values of steps.
 
 A step reserves memory once the size of a value is counted, before the value is built. The worker grants memory from one
 budget for all of its runs, of which each tenant has a share. Memory is held until the step is performed.

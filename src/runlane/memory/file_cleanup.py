@@ -1,6 +1,6 @@
 """Keep a memory file small: expired entries, old operation ids, and copies that the database has.
 
-Only what is replicated is deleted. A copy that was deleted is read from the database again when it is used.
+Only replicated data is deleted. A deleted copy is read from the database again when it is used.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ _EVICTED_AT_ONCE: Final = 50
 _EVICTED_SHARE: Final = 0.1
 
 
-class MemoryKeeper:
-    """Deletes from one file at intervals, with start() and stop(). An error is logged, and retried at the next one."""
+class MemoryFileCleanup:
+    """Deletes from one file at intervals, with start() and stop().
+
+    An error is logged, and the next interval retries.
+    """
 
     def __init__(self, settings: Settings, file: LocalFile, node: MemoryNode | None = None) -> None:
         self._settings = settings
@@ -34,7 +37,7 @@ class MemoryKeeper:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.create_task(self._run(), name="memory-keeper")
+        self._task = asyncio.create_task(self._run(), name="memory-cleanup")
 
     async def stop(self) -> None:
         """End. Safe at any time: each deletion is a transaction."""
@@ -47,11 +50,11 @@ class MemoryKeeper:
         while True:
             await asyncio.sleep(self._settings.retention_seconds)
             try:
-                await self.keep()
+                await self.clean()
             except RunlaneError as error:
                 log.warning("memory_retention_failed", problem=str(error))
 
-    async def keep(self) -> None:
+    async def clean(self) -> None:
         """Delete what is due."""
         while await retention.purge_expired(self._file) == retention.PURGED_AT_ONCE:
             pass

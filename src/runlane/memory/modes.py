@@ -1,4 +1,4 @@
-"""Where a process stores memory: the three modes, and what each of them opens.
+"""Where a process stores memory: the three modes and their resources.
 
 - local: the file is the truth. For one host without Postgres; its processes share the file.
 - replicated: the file acknowledges, and a replicator sends its operations to Postgres. One process per file.
@@ -19,7 +19,7 @@ from runlane.store.sql.database import Database
 
 
 class OwnerNode(Protocol):
-    """What a process in the mode `replicated` adds: ownership of memories, and their replication."""
+    """The additional part of the mode `replicated`: ownership of memories, and their replication."""
 
     @property
     def id(self) -> str: ...
@@ -32,7 +32,7 @@ class OwnerNode(Protocol):
         ...
 
     async def own(self, tenant: str, memory_id: str) -> None:
-        """Acquire the memory if need be, and bring the local copy up to date."""
+        """Acquire the memory if necessary, and bring the local copy up to date."""
         ...
 
     async def may_request(self, memory_id: str) -> bool:
@@ -44,7 +44,7 @@ class OwnerNode(Protocol):
         ...
 
     async def await_commit(self, tenant: str, memory_id: str, timeout: float) -> MemoryCommit:
-        """Wait for the replication of what was accepted before the call."""
+        """Wait until the changes accepted before the call are replicated."""
         ...
 
     async def retry(self, tenant: str, memory_id: str) -> None:
@@ -61,8 +61,11 @@ class OwnerNode(Protocol):
 
 
 @dataclass(slots=True)
-class MemoryPlaces:
-    """The open databases of a process and its writer. `shared` is where every process sees vaults and memories."""
+class MemoryStorage:
+    """The open databases of a process and its writer.
+
+    `shared` is the database in which every process sees vaults and memories.
+    """
 
     mode: str
     shared: Database
@@ -95,6 +98,6 @@ class MemoryPlaces:
         return True
 
     async def withdraw(self, memory_id: str) -> None:
-        """End the request of this process for a memory that it does not need any more."""
+        """End the request of this process for a memory that it no longer needs."""
         if self.requests is not None:
             await self.requests.withdraw(memory_id)

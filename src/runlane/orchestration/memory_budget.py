@@ -14,7 +14,7 @@ from typing import Final
 
 from runlane.fairness import FairGate
 from runlane.interpreter.failure import StepFailed
-from runlane.steps.memory import MemoryTimeout
+from runlane.steps.memory_budget import MemoryTimeout
 
 TOO_LARGE: Final = "run_too_large"
 HOLD_SECONDS: Final = 10.0
