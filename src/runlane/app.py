@@ -89,10 +89,9 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         trace: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> Accepted:
-        """Accept a run of a task.
+        """Accept a run of a task. When this returns, the run is stored and will end.
 
-        When this returns, the run is stored and will end. `trace` is the caller's W3C traceparent. Raises RateLimited
-        if a limit of the tenant is reached.
+        `trace` is the caller's W3C traceparent. Raises RateLimited if a limit of the tenant is reached.
         """
         request = TaskRequest(task, input, run_options(TaskOptions, options))
         return await self.submit(request, tenant=tenant, trace=trace)
@@ -204,10 +203,9 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         )
 
     async def cancel(self, run_id: str, *, actor: str = "local") -> Status:
-        """Cancel a run that has not ended.
+        """Cancel a run that has not ended. Its status stays `running` until its code has stopped.
 
-        Its status stays `running` until its code has stopped. Repeating the call is harmless. Raises WrongState for a
-        run that has completed or failed. `actor` is recorded in the audit log.
+        Repeating is harmless. Raises WrongState for a run that completed or failed. `actor` is for the audit log.
         """
         connection = await self.connect()
         change = await run_changes.cancel_run(connection.database, run_id, actor=actor)
