@@ -24,6 +24,7 @@ from bench.measures import (
     permits,
     stream,
     tokens,
+    webhooks,
 )
 from bench.measures.drain import ANALYZED, UNWOKEN
 from bench.measures.idle_followers import VARIANTS, WITH, WITHOUT
@@ -566,7 +567,12 @@ def _schedules(report: Report) -> Iterator[Row]:
 
 
 def _webhooks(report: Report) -> Iterator[Row]:
-    for name in sorted({sample.variant for sample in report.samples if sample.measure == "webhooks"}):
+    lags = (webhooks.HEALTHY, webhooks.SICK)
+    for name in sorted({sample.variant for sample in report.samples if sample.measure == "webhooks"} - {*lags}):
         rate = report.median("webhooks", RUNLANE, name)
         if rate is not None:
             yield Row(f"webhooks, {name}: delivered per second", [f"{rate:,.0f}"], goal="≥ 1,000", met=rate >= 1000)
+    healthy, sick = (report.percentile("webhooks", RUNLANE, name, 95) for name in lags)
+    if healthy is not None and sick is not None:
+        what = "webhooks, lag of three endpoints, p95 ms: all five healthy / one hangs and one answers 500"
+        yield Row(what, [f"{healthy:.0f} / {sick:.0f}"], f"{sick / healthy:.2f}x", "≤ 1.2x", sick <= 1.2 * healthy)

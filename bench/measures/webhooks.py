@@ -1,7 +1,10 @@
-"""Webhooks: how many messages per second one process delivers to 50 endpoints.
+"""Webhooks: how many messages per second one process delivers to 50 endpoints, and what sick endpoints cost the others.
 
 The messages are stored at once, each for one endpoint. The receiver is a process of its own that answers every request
 at once. The time is from the start of the service to the record of the last delivery.
+
+The lag is measured with five endpoints and messages that arrive one after another, from the storage of a message to the
+record of its delivery. Three endpoints answer at once; the other two do so, too, or one hangs and one answers 500.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Final
 
 from bench.measures import SYSTEMS, Sizes
 from bench.samples import Sample
-from bench.servers import Servers, query
+from bench.servers import Servers, Workspace, query
 from runlane.access.keyring import Keyring
 from runlane.bus.memory import MemoryBus
 from runlane.maintenance.webhook_delivery import WebhookService
@@ -39,7 +42,10 @@ async def serve(reader, writer):
             head = (await reader.readuntil(b"\\r\\n\\r\\n")).lower()
             length = int(head.split(b"content-length:")[1].split(b"\\r\\n")[0])
             await reader.readexactly(length)
-            writer.write(b"HTTP/1.1 204 No Content\\r\\n\\r\\n")
+            if head.startswith(b"post /hangs"):
+                await asyncio.sleep(3600)
+            status = b"500 Sick" if head.startswith(b"post /fails") else b"204 No Content"
+            writer.write(b"HTTP/1.1 " + status + b"\\r\\ncontent-length: 0\\r\\n\\r\\n")
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
@@ -53,33 +59,83 @@ asyncio.run(main())
 """
 
 
+HEALTHY, SICK = "five healthy endpoints", "three of five endpoints healthy"
+_PATHS: Final = {
+    HEALTHY: ("one", "two", "three", "four", "five"),
+    SICK: ("one", "two", "three", "hangs", "fails"),
+}
+_COUNTED: Final = _PATHS[HEALTHY][:3]
+_LAGS: Final = """
+select (deliveries.ended_at - deliveries.created_at) / 1000.0 as ms from webhook_deliveries as deliveries
+join webhook_endpoints as endpoints on endpoints.id = deliveries.endpoint_id
+where deliveries.status = 'delivered' and endpoints.description = any($1)
+"""
+
+
 def variant(count: int) -> str:
     """Return the name of the sample for this many messages."""
     return f"{count} messages, {ENDPOINTS} endpoints"
 
 
 async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
-    """Yield per repeat the rate of deliveries."""
+    """Yield per repeat the rate of deliveries, and the lags with and without sick endpoints."""
     for repeat in range(sizes.repeats):
         with servers.workspace() as workspace:
-            await SYSTEMS["runlane"](workspace).prepare()
-            settings = load_settings(
-                database_url=workspace.database_url,
-                outbound_allow="127.0.0.0/8",
-                secret_key=base64.b64encode(bytes(32)).decode(),
-            )
-            database = await open_database(settings)
-            try:
-                async with _receiver() as port:
-                    await _fill(database, settings, port, sizes.webhooks)
-                    await servers.checkpoint()
-                    seconds = await _time(database, settings)
-            finally:
-                await database.close()
+            async with _installation(workspace) as (database, settings, port):
+                await _fill(database, settings, port, sizes.webhooks)
+                await servers.checkpoint()
+                seconds = await _time(database, settings)
             delivered = "select count(*) as n from webhook_deliveries where status = 'delivered' and tries = 1"
             rows = await query(workspace.database_url, delivered)
             assert rows[0]["n"] == sizes.webhooks, "a message was not delivered at the first try"
         yield Sample("webhooks", "runlane", variant(sizes.webhooks), repeat, "messages/s", [sizes.webhooks / seconds])
+        for name in (HEALTHY, SICK):
+            with servers.workspace() as workspace:
+                lags = await _lags(workspace, name, max(1, sizes.webhooks // 50))
+            yield Sample("webhooks", "runlane", name, repeat, "ms", lags)
+
+
+@asynccontextmanager
+async def _installation(workspace: Workspace) -> AsyncGenerator[tuple[Database, Settings, int]]:
+    await SYSTEMS["runlane"](workspace).prepare()
+    settings = load_settings(
+        database_url=workspace.database_url,
+        outbound_allow="127.0.0.0/8",
+        secret_key=base64.b64encode(bytes(32)).decode(),
+    )
+    database = await open_database(settings)
+    try:
+        async with _receiver() as port:
+            yield database, settings, port
+    finally:
+        await database.close()
+
+
+async def _lags(workspace: Workspace, name: str, rounds: int) -> list[float]:
+    """Return the lags of the endpoints that are healthy in both variants; each gets a message per round."""
+    async with _installation(workspace) as (database, settings, port):
+        manager = WebhookManager(database, settings, Keyring(settings))
+        for path in _PATHS[name]:
+            url = f"http://127.0.0.1:{port}/{path}"
+            fields = EndpointFields(url=url, description=path, filter={"target": [path]}, rate_per_second=1000.0)
+            await manager.create("default", fields, actor="bench")
+        service = WebhookService(settings, database, MemoryBus())
+        service.start()
+        try:
+            for number in range(rounds):
+                messages = [
+                    NewMessage("default", "run.completed", {"target": path, "number": number}) for path in _PATHS[name]
+                ]
+                await database.transact(lambda session, messages=messages: add_messages(session, messages))
+                service.wake()
+                await asyncio.sleep(_POLL_SECONDS)
+            wanted = rounds * len(_COUNTED)
+            # Another process would have to set an event.
+            while len(found := await query(workspace.database_url, _LAGS, _COUNTED)) < wanted:  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_SECONDS)
+        finally:
+            await service.stop()
+    return [float(row["ms"]) for row in found]
 
 
 @asynccontextmanager

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, with_config
 
 from runlane.domain.server import ServerReplica
+from runlane.domain.wire import WIRE
 
 
 class Level(StrEnum):
@@ -20,6 +21,7 @@ class Level(StrEnum):
     BROKEN = "broken"
 
 
+@with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of a check, and the fix."""
@@ -32,6 +34,7 @@ class Finding:
     cure: Annotated[str | None, Field(description="What to do.")] = None
 
 
+@with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The result of every check, and the serving processes."""
