@@ -11,8 +11,9 @@ from runlane.errors import Conflict
 from runlane.store.access.tenants import create_tenant
 from runlane.store.webhooks.claims import ClaimedDelivery
 from runlane.store.webhooks.deliveries import replay_all
-from runlane.store.webhooks.endpoints import find_endpoint, rotate_secret
+from runlane.store.webhooks.endpoints import delete_endpoint, find_endpoint, rotate_secret
 from runlane.store.webhooks.results import record_tries, release
+from runlane.store.webhooks.retention import delete_old_messages
 from runlane.store.webhooks.secrets import NewSecret, valid_secrets
 from tests.contract.test_interleavings import all_wait, held_open, on_postgres
 from tests.contract.test_webhooks import NO, OK, claim, endpoint, make_due, record, send
@@ -79,6 +80,17 @@ async def test_a_replay_leaves_the_deliveries_of_other_tenants(store: Store) -> 
         done = await replay_all(store.database, tenant, **wanted, since_us=None, max_tries=1, actor="test")
         assert done == count
     assert await store.count("webhook_deliveries") == 2
+
+
+async def test_a_deleted_endpoint_stays_until_its_deliveries_are_gone(store: Store) -> None:
+    """The claim discards them, and it finds them by their endpoint."""
+    await endpoint(store)
+    await send(store)
+    await delete_endpoint(store.database, "we_a", actor="test")
+    await store.sql("update webhook_endpoints set updated_at = 1, served_at = 1")
+    for keep_seconds, left in ((3600.0, 1), (0.0, 0)):
+        await store.database.transact(lambda session, keep=keep_seconds: delete_old_messages(session, keep))
+        assert await store.count("webhook_endpoints") == left
 
 
 @on_postgres
