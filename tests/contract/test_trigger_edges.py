@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from sqlalchemy import text
 
@@ -27,11 +28,11 @@ from tests.harness import Store, entry_of, new_run
 __all__ = ["app"]
 
 
-async def waiting(store: Store, tenant: str, *paths: str) -> str:
+async def waiting(store: Store, tenant: str, *paths: str, lookback_us: int = 0) -> str:
     """Return a run of the tenant that waits for `order.paid` at these steps."""
     await store.add(tenant=tenant)
     claimed = await store.claim_one()
-    waits = [NewWait(path, "event", path, "order.paid", "{}", match="{}", lookback_us=0) for path in paths]
+    waits = [NewWait(path, "event", path, "order.paid", "{}", match="{}", lookback_us=lookback_us) for path in paths]
     await store.record(entry_of(claimed, PAUSED, waits=waits))
     return claimed.run_id
 
@@ -114,3 +115,14 @@ async def test_a_page_of_waits_that_ends_within_a_run_loses_none(app: App, store
     event = await find_event(store.database, "default", (await app.broadcast("order.paid", {})).event_id)
     pages = [await waits_for(store.database, event, after) for after in (None, OpenMatch(run_id, "first", {}))]
     assert [[wait.path for wait in page] for page in pages] == [["first", "second"], ["second"]]
+
+
+async def test_the_look_back_of_a_wait_reaches_into_the_past(app: App, store: Store) -> None:
+    hour_us = 3_600_000_000
+    await waiting(store, "default", "pay", lookback_us=hour_us)
+    (opened,) = await store.sql("select opened_at from run_waits")
+    event = await find_event(store.database, "default", (await app.broadcast("order.paid", {})).event_id)
+    times = [opened["opened_at"] + 1, opened["opened_at"] - hour_us, opened["opened_at"] - hour_us - 1]
+    events = [replace(event, received_at_us=received_at_us) for received_at_us in times]
+    found = [len(await waits_for(store.database, item, None)) for item in events]
+    assert found == [1, 1, 0]

@@ -11,8 +11,9 @@ from runlane.errors import Conflict
 from runlane.store.access.tenants import create_tenant
 from runlane.store.webhooks.claims import ClaimedDelivery
 from runlane.store.webhooks.deliveries import replay_all
-from runlane.store.webhooks.endpoints import find_endpoint, rotate_secret
+from runlane.store.webhooks.endpoints import delete_endpoint, find_endpoint, rotate_secret
 from runlane.store.webhooks.results import record_tries, release
+from runlane.store.webhooks.retention import delete_old_messages
 from runlane.store.webhooks.secrets import NewSecret, valid_secrets
 from tests.contract.test_interleavings import all_wait, held_open, on_postgres
 from tests.contract.test_webhooks import NO, OK, claim, endpoint, make_due, record, send
@@ -69,16 +70,29 @@ async def test_of_two_rotations_at_the_same_moment_one_is_refused(store: Store) 
     assert [(secret.version, secret.value) for secret in found["we_a"]] == [(2, "first"), (1, "sealed")]
 
 
-async def test_a_replay_leaves_the_deliveries_of_other_tenants(store: Store) -> None:
+async def test_a_replay_leaves_other_tenants_and_earlier_replays(store: Store) -> None:
     await create_tenant(store.database, "other", actor="test")
     await endpoint(store)
     await send(store)
     await record(store, *((item, OK) for item in await claim(store)))
     wanted = {"endpoint": None, "status": DeliveryStatus.DELIVERED.value, "type": None, "run_id": None}
-    for tenant, count in (("other", 0), ("default", 1)):
+    # The second time, the first replay has been delivered, too; it is not repeated.
+    for tenant, count in (("other", 0), ("default", 1), ("default", 1)):
         done = await replay_all(store.database, tenant, **wanted, since_us=None, max_tries=1, actor="test")
         assert done == count
-    assert await store.count("webhook_deliveries") == 2
+        await record(store, *((item, OK) for item in await claim(store)))
+    assert await store.count("webhook_deliveries") == 3
+
+
+async def test_a_deleted_endpoint_stays_until_its_deliveries_are_gone(store: Store) -> None:
+    """The claim discards them, and it finds them by their endpoint."""
+    await endpoint(store)
+    await send(store)
+    await delete_endpoint(store.database, "we_a", actor="test")
+    await store.sql("update webhook_endpoints set updated_at = 1, served_at = 1")
+    for keep_seconds, left in ((3600.0, 1), (0.0, 0)):
+        await store.database.transact(lambda session, keep=keep_seconds: delete_old_messages(session, keep))
+        assert await store.count("webhook_endpoints") == left
 
 
 @on_postgres

@@ -309,6 +309,22 @@ async def test_a_question_is_the_answer_and_the_next_message_answers_it(api: Api
     assert len((await api.get("/runs")).json()["runs"]) == 2
 
 
+async def test_a_repeated_answer_does_not_reach_the_next_question(api: Api) -> None:
+    pay = CAREFUL["answers"][0]
+    await bring(api, {**CAREFUL, "answers": [pay, pay, {"say": "All done."}]})
+    async with await client_of(api) as client:
+        messages: list[Any] = [user("pay both bills")]
+        first = (await client.chat.completions.create(model="careful", messages=messages)).choices[0].message.content
+        messages += [{"role": "assistant", "content": first}, user("approve")]
+        seconds = [
+            (await client.chat.completions.create(model="careful", messages=messages)).choices[0].message.content
+            for _ in range(2)
+        ]
+    assert seconds[0] == seconds[1] != first
+    (run,) = (await api.get("/runs")).json()["runs"]
+    assert run["status"] == "paused"
+
+
 async def test_a_streamed_question_can_be_answered_too(api: Api) -> None:
     await bring(api, CAREFUL)
     async with await client_of(api) as client:
