@@ -273,7 +273,8 @@ def _pytest(*arguments: str, environment: dict[str, str], within: Sequence[str] 
     command = [*within, sys.executable, "-m", "pytest", "-q", "-x", "-rP", "--timeout=1200", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Problem(done.stdout[-4000:] + done.stderr[-1000:])
+        failures, _, _ = done.stdout.partition("= PASSES =")
+        raise Problem(failures[-4000:] + done.stderr[-1000:])
     for figure in re.findall(r"^figure: (.*)$", done.stdout, re.MULTILINE):
         print(f"         {figure}", flush=True)
 
