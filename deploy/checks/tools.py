@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import yaml
 
+from deploy.checks.workflows import problems, scripts
 from deploy.kubernetes.chart import CHART, NAMESPACE, RELEASE, example_values, key_of, render_chart
 from deploy.kubernetes.generate import K8S, OVERLAYS, dump
 from deploy.kubernetes.schemas import SCHEMAS
@@ -195,10 +196,19 @@ def yaml_files(_: Path) -> None:
     run(_tool("yamllint"), "--strict", "-d", config, *sorted(files), quiet=True)
 
 
-def workflows(_: Path) -> None:
+def workflows(work: Path) -> None:
     files = sorted((ROOT / ".github/workflows").glob("*.yaml"))
     run(_tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *files)
     run(_tool("zizmor"), "--offline", "--quiet", "--no-progress", "--persona", "pedantic", *files)
+    makefile = (ROOT / "Makefile").read_text()
+    found = [script for file in files for script in scripts(file)]
+    wrong = [problem for script in found for problem in problems(script, makefile)]
+    if wrong:
+        raise Problem("\n".join(wrong))
+    for number, script in enumerate(found):
+        file = work / f"{number}.sh"
+        file.write_text(f"#!/bin/bash\n# {script.place}\nset -eo pipefail\n{script.text}")
+        run(_tool("shellcheck"), file, quiet=True)
 
 
 def sbom(_: Path) -> None:
@@ -232,8 +242,8 @@ def image(_: Path) -> None:
     _pytest("-p", "no:cacheprovider", "deploy/checks/test_image.py", environment=environment, within=only_writes(place))
 
 
-# In a mount namespace of its own: the root is read-only except for one folder. Tools have locks in /run, and some
-# systems have the addresses of name servers there.
+# In a mount namespace of its own: every file system is read-only except for one folder. Tools have locks in /run, and
+# some systems have the addresses of name servers there.
 _ONLY_WRITES: Final = """
 set -e
 mount --bind "$0" "$0"
@@ -241,7 +251,12 @@ names=$(readlink -f /etc/resolv.conf)
 cp "$names" "$0/resolv.conf"
 mount -t tmpfs tmpfs /run
 test -e "$names" || { mkdir -p "$(dirname "$names")"; cp "$0/resolv.conf" "$names"; }
-mount -o remount,ro,bind /
+findmnt --raw --noheadings --output TARGET | while read -r target; do
+    case "$target" in
+        "$0"|"$0"/*|/dev|/dev/*|/proc|/proc/*|/run|/run/*|/sys|/sys/*) ;;
+        *) mount -o remount,ro,bind "$(printf '%b' "$target")" ;;
+    esac
+done
 exec "$@"
 """
 
@@ -255,10 +270,13 @@ def only_writes(place: Path) -> list[str]:
 
 
 def _pytest(*arguments: str, environment: dict[str, str], within: Sequence[str] = ()) -> None:
-    command = [*within, sys.executable, "-m", "pytest", "-q", "-x", "--timeout=1200", *arguments]
+    command = [*within, sys.executable, "-m", "pytest", "-q", "-x", "-rP", "--timeout=1200", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Problem(done.stdout[-4000:] + done.stderr[-1000:])
+        failures, _, _ = done.stdout.partition("= PASSES =")
+        raise Problem(failures[-4000:] + done.stderr[-1000:])
+    for figure in re.findall(r"^figure: (.*)$", done.stdout, re.MULTILINE):
+        print(f"         {figure}", flush=True)
 
 
 def _as_root(*programs: str) -> str:

@@ -1,11 +1,14 @@
 """Remove what an image does not need: `slim.py packages VENV` in the build stage, `slim.py system` in the base.
 
-Packages keep their modules, data, licences and metadata, and lose debug symbols, C sources and their own tests. The
+Packages keep their modules, data, licences and metadata, and lose debug symbols, C sources and their own tests. Modules
+of other projects are kept as bytecode alone: a traceback has their files and line numbers, not the text of lines. The
 base loses pip, the parts of the standard library that install packages or open windows, documentation and caches.
 """
 
 from __future__ import annotations
 
+import compileall
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -28,6 +31,8 @@ SYSTEM = (
     "var/lib/apt/lists",
     "var/log",
 )
+# The package whose sources are kept.
+OWN = "runlane"
 ELF = b"\x7fELF"
 
 
@@ -36,6 +41,22 @@ def removable(site: Path) -> Iterator[Path]:
     yield from (path for path in site.rglob("*") if path.suffix in SOURCES and path.is_file())
     for name in TESTS:
         yield from (path.parent for path in site.glob(f"*/{name}/__init__.py"))
+
+
+def compile_packages(site: Path) -> None:
+    """Compile every module, and remove the sources of other projects, which are read to compile them."""
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    for path in sorted(site.iterdir()):
+        if path.name == OWN:
+            compileall.compile_dir(path, maxlevels=99, quiet=1, invalidation_mode=mode)
+        elif path.is_dir():
+            compileall.compile_dir(path, maxlevels=99, quiet=1, invalidation_mode=mode, legacy=True)
+        elif path.suffix == ".py":
+            compileall.compile_file(path, quiet=1, invalidation_mode=mode, legacy=True)
+    for source in list(site.rglob("*.py")):
+        # A file that is not a module of this version of Python stays as it is.
+        if source.relative_to(site).parts[0] != OWN and source.with_suffix(".pyc").exists():
+            source.unlink()
 
 
 def strip(root: Path) -> None:
@@ -63,6 +84,7 @@ def slim_packages(environment: Path) -> None:
         if path.exists():
             _remove(path)
     strip(environment)
+    compile_packages(site)
 
 
 def slim_system() -> None:

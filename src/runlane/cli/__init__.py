@@ -25,7 +25,7 @@ def main() -> None:
     """Run the `runlane` command."""
     if os.getpid() == 1:
         # The kernel ignores a signal to PID 1 without a handler. Servers and workers install theirs after loading.
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(_ENDED_BY_SIGTERM))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(_ENDED_BY_SIGTERM))
     gc.set_threshold(*GC_THRESHOLDS)
     from runlane.cli.commands import cli
     from runlane.cli.terminal import write_block
