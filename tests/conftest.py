@@ -21,9 +21,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import asyncpg
 import pytest
 import structlog
 from hypothesis import HealthCheck
@@ -36,7 +35,8 @@ from runlane.store.queue.lanes import declare_lanes
 from runlane.store.sql.database import open_database
 from runlane.store.sql.migrate import upgrade
 from runlane.testing import ExternalPostgres, PostgresServer, postgres_for_tests
-from tests.harness import TABLES, Store, settings_for
+from tests.clearing import ClearingConnection
+from tests.harness import Store, settings_for
 from tests.pgbouncer import pgbouncer_for
 from tests.scale import scaled
 from tests.scheduling import DurationRecorder, LongestFirst
@@ -181,27 +181,15 @@ def copied_postgres(postgres_server: PostgresServer | ExternalPostgres, postgres
 class DatabaseCleaner:
     """Clears the shared database over its own connection, in its own thread."""
 
-    _TERMINATE_OTHERS = (
-        "select pg_terminate_backend(pid) from pg_stat_activity "
-        "where datname = current_database() and pid <> pg_backend_pid()"
-    )
-    # The migration creates this tenant, and no run can be accepted without it.
-    _DEFAULT_TENANT = "insert into tenants (id, name, created_at, updated_at) values ('default', 'default', 0, 0)"
-    # A test clock would stay where its test has left it.
-    _REMOVE_CLOCK = "drop function if exists public.clock_timestamp(); drop table if exists public.runlane_test_clock"
-    _STATEMENT = "; ".join(
-        [_TERMINATE_OTHERS, _REMOVE_CLOCK, *(f"delete from {table}" for table in TABLES), _DEFAULT_TENANT]
-    )
-
     def __init__(self, url: str) -> None:
         self.url = url
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._connection: Any = self._run(cast("Any", asyncpg).connect(url))
+        self._connection: ClearingConnection = self._run(ClearingConnection.open(url))
 
     def clear(self) -> None:
-        self._run(self._connection.execute(self._STATEMENT))
+        self._run(self._connection.clear())
 
     def close(self) -> None:
         self._run(self._connection.close())

@@ -73,7 +73,9 @@ class DurationRecorder:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[unit_of(report.nodeid)] += report.duration
+        # The last test of a process also removes the servers of the session, which is not a cost of its unit.
+        seconds = 0.0 if report.when == "teardown" else report.duration
+        self._seconds[unit_of(report.nodeid)] += seconds
 
     def pytest_sessionfinish(self) -> None:
         rounded = {unit: round(seconds, 1) for unit, seconds in sorted(self._seconds.items())}

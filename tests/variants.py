@@ -75,20 +75,38 @@ API_ON_BOTH: Final = frozenset(
     }
 )
 
-# Outside the API: their promises are about models, tools, addresses and commands.
+# Outside the API: their promises are about models, tools, steps, addresses and commands.
 ON_EITHER: Final = frozenset(
     {
+        "tests/acceptance/test_canary_agents.py",
+        "tests/acceptance/test_commands.py",
         "tests/acceptance/test_events_cli.py",
+        "tests/acceptance/test_memory_cli.py",
         "tests/acceptance/test_secrets_cli.py",
         "tests/acceptance/test_threads_cli.py",
+        "tests/acceptance/test_webhook_receivers.py",
+        "tests/chaos/test_agent_limits.py",
+        "tests/chaos/test_agent_memory.py",
+        "tests/chaos/test_compaction.py",
+        "tests/integration/test_agent_memory.py",
+        "tests/integration/test_agents.py",
+        "tests/integration/test_awaited_calls.py",
         "tests/integration/test_compaction.py",
+        "tests/integration/test_graphs.py",
         "tests/integration/test_mcp_runs.py",
         "tests/integration/test_model_bounds.py",
+        "tests/integration/test_orchestrations.py",
+        "tests/integration/test_recorded_models.py",
         "tests/integration/test_refused_addresses.py",
         "tests/integration/test_scripted_models.py",
+        "tests/integration/test_tasks.py",
         "tests/integration/test_tool_bounds.py",
     }
 )
+
+# The fixtures and arguments whose value may be a database.
+_PARAMETERS: Final = ("settings", "shell", "canary_settings", "kind", "backend")
+_DATABASES: Final = frozenset({"sqlite", "postgres", "postgres-redis", PGBOUNCER})
 
 
 class Variant(NamedTuple):
@@ -139,6 +157,5 @@ def choose(variants: Iterable[Variant], *, one_database: bool) -> set[str]:
 def _database_of(item: pytest.Item) -> str | None:
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return None
-    # The fixtures that have a parameter for the database.
-    chosen = [item.callspec.params.get(fixture) for fixture in ("settings", "shell")]
-    return next((database for database in chosen if isinstance(database, str)), None)
+    chosen = [item.callspec.params.get(name) for name in _PARAMETERS]
+    return next((database for database in chosen if isinstance(database, str) and database in _DATABASES), None)

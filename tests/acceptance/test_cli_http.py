@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forking
 from tests.server_process import ServerProcess, command, environment, serving, write_tasks
 
 
@@ -260,7 +261,7 @@ def test_doctor_reports_runs_that_no_worker_can_execute(tmp_path: Path) -> None:
         'app.blocking(app.enqueue("tolk"))\n'
     )
     with serving(tmp_path, database, "dev", "tasks:app") as server:
-        done = subprocess.run([sys.executable, "other.py"], cwd=tmp_path, env=environment(**database), check=False)
+        done = forking.run([sys.executable, "other.py"], cwd=tmp_path, env=environment(**database), check=False)
         assert done.returncode == 0
         output = command(tmp_path, "doctor", RUNLANE_URL=server.url, **database)
         assert output.returncode == 1, output.stdout

@@ -101,9 +101,13 @@ def test_a_plain_test_has_a_running_app(running_app_in_thread, number):
 """
 
 
+# Plugins of the packages that this suite needs: importing them takes longer than the tests of the projects.
+NOT_OURS = [f"-pno:{plugin}" for plugin in ("schemathesis", "langsmith_plugin", "hypothesispytest", "cacheprovider")]
+
+
 def _pytest(folder: Path, *arguments: str, **variables: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", *NOT_OURS, *arguments],
         cwd=folder,
         env={**os.environ, **variables},
         capture_output=True,

@@ -14,6 +14,9 @@ from runlane.store.queue.lanes import LaneChange, set_lane
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.sink import Span
 from tests.chaos.test_storm import kill_now_and_then
+from tests.scale import scaled
+
+KILLS = scaled(12, 1000)
 
 
 def most_at_once(spans: list[Span]) -> int:
@@ -81,7 +84,8 @@ async def test_order_is_kept_per_key_with_three_enqueuers_and_kills(make_cluster
     ]
 
     async def kill_workers() -> None:
-        while True:
+        # On a slow machine kills without an end would cost more than the runs gain between them.
+        for _ in range(KILLS):
             await asyncio.sleep(chance.uniform(0.8, 1.6))
             # If they were killed faster than they begin, the end would never come.
             await cluster.online(workers[1])
@@ -94,8 +98,8 @@ async def test_order_is_kept_per_key_with_three_enqueuers_and_kills(make_cluster
         assert await enqueuer.ended() == 0, enqueuer.log_text()
     await cluster.all_ended(120)
     killing.cancel()
-    await asyncio.gather(killing, return_exceptions=True)
-    assert killing.cancelled(), "the killing stopped by itself"
+    [failure] = await asyncio.gather(killing, return_exceptions=True)
+    assert failure is None or isinstance(failure, asyncio.CancelledError), "the killing failed"
     assert len(await cluster.rows("select id from workers where status = 'lost'")) >= 2, (
         "too few kills to prove anything"
     )

@@ -29,7 +29,7 @@ async def test_a_database_that_refuses_writes_for_a_while_costs_nothing(
     make_cluster: MakeCluster, chaos_postgres: PostgresServer
 ) -> None:
     # The lease, which cannot be renewed meanwhile, lasts longer than the refusals on any machine.
-    cluster = await make_cluster(RUNLANE_LEASE_SECONDS="600")
+    cluster = await make_cluster(own_database=True, RUNLANE_LEASE_SECONDS="600")
     [worker] = await cluster.start_workers(1)
     worker_id = await cluster.online(worker)
     runs = await cluster.app.enqueue_many([("gated", {"gate": "go"})] * 3)
@@ -52,8 +52,9 @@ async def test_a_database_that_refuses_writes_for_a_while_costs_nothing(
     assert (await cluster.workers())[worker_id] == "online"
 
 
-async def test_a_heartbeat_that_fails_in_an_unexpected_way_is_tried_again(cluster: Cluster) -> None:
+async def test_a_heartbeat_that_fails_in_an_unexpected_way_is_tried_again(make_cluster: MakeCluster) -> None:
     """A liveness thread that ends of an error would leave a worker that looks alive and never works again."""
+    cluster = await make_cluster(own_database=True)
     [worker] = await cluster.start_workers(1)
     worker_id = await cluster.online(worker)
     run = await cluster.app.enqueue("gated", {"gate": "go"})

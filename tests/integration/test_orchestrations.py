@@ -1,4 +1,4 @@
-"""Whole orchestrations in one process: what a run does, stores and emits, on both databases."""
+"""Whole orchestrations in one process: what a run does, stores and emits, on either database."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from typing import Any, cast
 
 import httpx2
@@ -93,6 +94,10 @@ def _share_routes(application: FastAPI) -> RouteTable:
     return table
 
 
+# Reading and hashing the files of the dashboard takes half as long as everything else that starts a server.
+_load_dashboard_once = cache(server_module.load_dashboard)
+
+
 @asynccontextmanager
 async def serving(
     app: App, *, access: RequestAccess = RequestAccess.KEYS, worker: WorkerOptions | None = None, key: bool = True
@@ -100,6 +105,7 @@ async def serving(
     """Serve an app on a free port of this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server_module, "_include_routes", _share_routes)
+        patch.setattr(server_module, "load_dashboard", _load_dashboard_once)
         application = build_api(app, access=access, worker=worker)
     async with application.router.lifespan_context(application):
         listening = socket.create_server(("127.0.0.1", 0))
