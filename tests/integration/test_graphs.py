@@ -362,9 +362,10 @@ async def test_a_cancelled_run_keeps_its_checkpoints(process: Process) -> None:
     begun = asyncio.Event()
 
     async def sleep(state: State) -> dict[str, Any]:
-        begun.set()
-        await asyncio.sleep(600)
-        return {}
+        if not begun.is_set():
+            begun.set()
+            await asyncio.sleep(600)
+        return {"items": ["continued"]}
 
     thread = await _hosted(process, _chain(a=_node("a"), sleep=sleep))
     run_id = await thread.start(input=INPUT)
@@ -375,6 +376,9 @@ async def test_a_cancelled_run_keeps_its_checkpoints(process: Process) -> None:
     row = await thread.row()
     # The graph has a node left, as the thread of the official server shows it.
     assert (row["status"], row["open_runs"], row["state_values"]) == ("interrupted", 0, {"value": 2, "items": ["a"]})
+    run = await process.end(await thread.start())
+    assert run.result == {"value": 2, "items": ["a", "continued"]}
+    assert (await thread.row())["status"] == "idle"
 
 
 async def test_a_graph_that_cancels_itself_fails(process: Process) -> None:

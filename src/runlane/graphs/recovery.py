@@ -154,6 +154,8 @@ def _stops(nodes: Nodes, executed: Sequence[str]) -> bool:
 
 def _check_nodes(graph: Graph, request: GraphRequest) -> None:
     """Raise Fail for a name that is not a node: LangGraph ignores it, so that a breakpoint would not stop the graph."""
+    if not (request.command or request.interrupt_before or request.interrupt_after):
+        return
     goto = cast("Sequence[str | Send]", command_of(request.command or {}).goto)
     targets = [target.node if isinstance(target, Send) else target for target in goto]
     named = {

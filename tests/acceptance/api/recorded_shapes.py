@@ -22,7 +22,7 @@ class Exchange:
     """A request, and how the official server answered it: status, shape or names of events, and headers.
 
     `saves` names what later requests take from the answer. `ours` is our status where it differs on purpose, and `row`
-    begins the row of the documented differences that says so.
+    begins the row of the documented differences that describes it.
     """
 
     request: str

@@ -233,12 +233,16 @@ async def test_runs_of_a_thread_are_never_executed_at_once(own_app: App, strateg
     async with serving(own_app, worker=WorkerOptions()) as api, langgraph_client(api) as client:
         thread = (await client.threads.create())["thread_id"]
         posts = [client.runs.create(thread, "alone", input=INPUT, multitask_strategy=strategy) for _ in range(8)]
-        accepted = [one for one in await asyncio.gather(*posts, return_exceptions=True) if isinstance(one, dict)]
+        answers = await asyncio.gather(*posts, return_exceptions=True)
         await eventually(lambda: _idle(client, thread), "the end of all runs")
         ended = [run for run in await client.runs.list(thread) if run["status"] == "success"]
         worked = (await client.threads.get_state(thread))["values"]["items"]
     assert (running, most) == (0, 1)
-    assert len(worked) == len(ended) <= len(accepted)
+    refused = sum(isinstance(answer, ConflictError) for answer in answers)
+    assert len(ended) <= len(worked) <= 8 - refused
+    if strategy != "interrupt":
+        # A run that is interrupted keeps the checkpoint of a node that has just ended.
+        assert len(worked) == len(ended)
 
 
 async def _idle(client: Any, thread: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -46,6 +47,7 @@ async def get_info() -> JsonBody:
     )
 
 
+@cache
 def _langgraph_version() -> str | None:
     """Return the version of LangGraph that is installed beside this server, which need not have it."""
     try:
