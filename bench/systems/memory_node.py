@@ -153,7 +153,7 @@ class _Measured:
         try:
             yield
         finally:
-            output, _ = await process.communicate()
+            output, _ = await process.communicate(b"")  # which closes its input
         late, took = orjson.loads(output)
         self._figure(f"{name}{LATE}", "ms", *late)
         self._figure(f"{name}{DISK}", "ms", *took)
