@@ -44,6 +44,8 @@ def main() -> None:
     took: list[float] = []
     threading.Thread(target=_wake, args=(late,), daemon=True).start()
     threading.Thread(target=_sync, args=(sys.argv[1], took), daemon=True).start()
+    # The measurement begins after this line, and not while the interpreter starts.
+    print(flush=True)
     sys.stdin.read()
     sys.stdout.buffer.write(orjson.dumps([late.copy(), took.copy()]))
 

@@ -150,6 +150,8 @@ class _Measured:
         command = (sys.executable, "-m", "bench.systems.machine_control", file)
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+        assert process.stdout is not None
+        await process.stdout.readline()
         try:
             yield
         finally:
