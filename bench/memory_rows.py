@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench.rows import Row, format_pair, format_rate, format_seconds, format_times
 from bench.samples import Report
-from bench.systems.memory_node import HALF_LOAD, PAUSED
+from bench.systems.memory_node import DISK, HALF_LOAD, LATE, PAUSED
 
 _MEASURE, _SEARCH = "memory_adds", "memory_search"
 _TENS = "adds, 10 entries per call"
@@ -38,6 +38,11 @@ def memory_add_rows(report: Report) -> Iterator[Row]:
             f"p99 ≤ {_LATENCY_GOAL_MS} ms" if ending else "",
             None if p99 is None or not ending else p99 <= _LATENCY_GOAL_MS,
         )
+        late, disk = (report.percentile(_MEASURE, "runlane", _PACED + ending + control, 99) for control in (LATE, DISK))
+        if late is not None:
+            yield Row(
+                "the machine in the same seconds, p99 ms: late wake-up / write to disk", [format_pair(late, disk)]
+            )
     yield Row(
         "memory, plain loops that insert one row per commit, SQLite / Postgres, rows per second",
         [format_pair(*plain, 0)],

@@ -29,6 +29,9 @@ from runlane.store.sql.migrate import upgrade
 
 TEXT: Final = "The quick brown fox jumps over the lazy dog, and the reader remembers that it was number {}."
 PAUSED: Final = ", replication paused"
+# The control beside a figure: wake-ups that were late, and writes that waited for the disk.
+LATE: Final = ", control, late wake-up"
+DISK: Final = ", control, disk"
 # Half of the goal, in entries per second.
 HALF_LOAD: Final = 10_000
 _TENANT: Final = "default"
@@ -46,6 +49,7 @@ class _Measured:
         assert opened.replicator is not None
         self._service = opened.service
         self._replicator = opened.replicator
+        self._file = opened.files[0].path
         self._ids = ids
         self._count = count
         self.figures: list[Figure] = []
@@ -59,13 +63,14 @@ class _Measured:
         await self._backlog()
         rate = await self._adds(self._count // 4, 1)
         await self._replicated()
-        await self._paced("latency at half load", rate / 2, 1)
+        await self._paced("latency at half load", rate / 2, 1, self._count // 4)
         name = f"latency at {HALF_LOAD:,} entries/s, {_ENTRIES} per call"
         await self._replicator.stop(_STOP_SECONDS)
-        await self._paced(name + PAUSED, HALF_LOAD, _ENTRIES)
+        async with self._control(name + PAUSED):
+            await self._paced(name + PAUSED, HALF_LOAD, _ENTRIES, self._count)
         self._replicator.start()
         await self._replicated()
-        await self._paced(name, HALF_LOAD, _ENTRIES)
+        await self._paced(name, HALF_LOAD, _ENTRIES, self._count // 4)
         await self._replicated()
         await self._reads()
         return self.figures
@@ -110,7 +115,7 @@ class _Measured:
         await asyncio.gather(*(caller(number) for number in range(_CALLERS)))
         return share * _CALLERS * entries / (time.perf_counter() - started)
 
-    async def _paced(self, name: str, per_second: float, entries: int) -> None:
+    async def _paced(self, name: str, per_second: float, entries: int, count: int) -> None:
         """Measure the latencies of calls that arrive at a steady rate; an overloaded node refuses some."""
         latencies: list[float] = []
         refused: list[float] = []
@@ -126,7 +131,7 @@ class _Measured:
                 latencies.append((time.perf_counter() - due) * 1000)
 
         began = time.perf_counter()
-        for number in range(max(1, self._count // 4 // entries)):
+        for number in range(max(1, count // entries)):
             due = began + number * entries / per_second
             if due > time.perf_counter():
                 await asyncio.sleep(due - time.perf_counter())
@@ -137,6 +142,23 @@ class _Measured:
         self._figure(name, "ms", *latencies)
         if refused:
             self._figure(f"{name}, refused", "calls", sum(refused))
+
+    @asynccontextmanager
+    async def _control(self, name: str) -> AsyncGenerator[None]:
+        """Measure beside it what the machine does to a process that does almost nothing, on the same disk."""
+        file = f"{self._file}-control"
+        command = (sys.executable, "-m", "bench.systems.machine_control", file)
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+        assert process.stdout is not None
+        await process.stdout.readline()
+        try:
+            yield
+        finally:
+            output, _ = await process.communicate(b"")  # which closes its input
+        late, took = orjson.loads(output)
+        self._figure(f"{name}{LATE}", "ms", *late)
+        self._figure(f"{name}{DISK}", "ms", *took)
 
     async def _reads(self) -> None:
         reads: list[float] = []

@@ -115,6 +115,30 @@ async def test_a_busy_memory_does_not_delay_another_one_of_its_shard(tmp_path: P
         await asyncio.gather(*calls)
 
 
+async def test_people_create_memories_while_the_shards_are_full(
+    opened: OpenMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Creation is on a path of its own: changes of agents that wait do not delay it."""
+    service, writer = opened.service, opened.places.writer
+    memory_id = await new_memory(service)
+    release, usual = asyncio.Event(), writer._write
+
+    async def held(jobs: Any) -> None:
+        await release.wait()
+        await usual(jobs)
+
+    monkeypatch.setattr(writer, "_write", held)
+    calls = [asyncio.create_task(service.add_entry(TENANT, memory_id, NewEntry(f"{n}"))) for n in range(128)]
+    await asyncio.sleep(0)
+    assert len(opened.places.shards) == 128
+    await service.create_user(TENANT, "ada", "ada@example.com")
+    other = await new_memory(service, "other")
+    assert {memory.id for memory in await service.list_memories(TENANT)} == {memory_id, other}
+    assert not any(call.done() for call in calls)
+    release.set()
+    await asyncio.gather(*calls)
+
+
 async def test_stop_writes_what_was_accepted_and_refuses_the_rest(tmp_path: Path) -> None:
     """Weaknesses 12, 13, 14 and 16: stop dropped acknowledged jobs, or accepted some that no worker read."""
     async with local_memory(tmp_path) as opened:

@@ -89,7 +89,8 @@ class LocalFile(SqliteDatabase):
         connection = self._open_connection()
         self._synchronous = synchronous
         connection.execute(f"pragma synchronous={synchronous}")
-        # Pages of deleted content are overwritten, so that deleting an entry removes it from the disk.
+        # Pages of deleted content are overwritten, so that deleting an entry removes its text from the disk. Its words
+        # stay in the index until the part that has them is merged with all older ones.
         connection.execute("pragma secure_delete=on")
         connection.execute(f"pragma wal_autocheckpoint={_CHECKPOINT_PAGES}")
         connection.execute("begin immediate")
