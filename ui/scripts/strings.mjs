@@ -1,7 +1,7 @@
-/* The catalogue of the texts that people read, collected from the sources, and builds in another language.
+/* The catalogue of the messages that people read, collected from the sources, and builds in another language.
 
 The English text is the name of a message, as in gettext; {0} stands for a value. `strings/en.json` has all of them, and
-`strings/CODE.json` their translations. RUNLANE_UI_LANGUAGE=CODE builds with them; a text without one stays English. */
+`strings/CODE.json` their translations. RUNLANE_UI_LANGUAGE=CODE builds with them; what has no translation stays English. */
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -9,7 +9,7 @@ import { parseAst } from 'rolldown/parseAst'
 
 const SRC = fileURLToPath(new URL('../src', import.meta.url))
 const FOLDER = fileURLToPath(new URL('../strings/', import.meta.url))
-// Attributes, fields and arguments whose strings are texts.
+// Attributes, fields and arguments whose strings are messages.
 const NAMES = new Set('title label note hint placeholder aria-label aria-description alt text verb empty about subject caption consequence done meaning word message reason refused description error'.split(' '))
 const ARGUMENTS = { plural: [1, 2], notify: [0], useTitle: [0], announce: [0], field: [1], only: [1] }
 const IGNORED = new Set(['className', 'class', 'href', 'to', 'd', 'viewBox', 'key', 'id', 'command', 'cli', 'path', 'pattern'])
@@ -30,7 +30,7 @@ function messageOf(node) {
 const isText = (message) => message !== null && LETTER.test(message.replaceAll(/\{\d+\}/g, ''))
 
 /** Yield each text of a source: its node, and the message that names it. */
-function* texts(node, inText, parent) {
+function* messages(node, inText, parent) {
   if (node === null || typeof node !== 'object' || typeof node.type !== 'string') return
   const { type } = node
   if (type.startsWith('Import') || type.startsWith('TS') && type !== 'TSAsExpression' && type !== 'TSSatisfiesExpression' && type !== 'TSNonNullExpression') return
@@ -43,49 +43,49 @@ function* texts(node, inText, parent) {
   if (message !== null) {
     const listed = parent?.type === 'ArrayExpression' && (WORD.test(message) || SENTENCE.test(message))
     if (isText(message) && !KEYBOARD.test(message) && (inText || listed || SENTENCE.test(message))) yield { node, message }
-    for (const expression of node.expressions ?? []) yield* texts(expression, inText, node)
+    for (const expression of node.expressions ?? []) yield* messages(expression, inText, node)
     return
   }
   if (type === 'JSXAttribute') {
     const name = nameOf(node)
-    if (!IGNORED.has(name)) yield* texts(node.value, NAMES.has(name), node)
+    if (!IGNORED.has(name)) yield* messages(node.value, NAMES.has(name), node)
   } else if (type === 'JSXExpressionContainer') {
-    yield* texts(node.expression, parent?.type === 'JSXAttribute' ? inText : true, node)
+    yield* messages(node.expression, parent?.type === 'JSXAttribute' ? inText : true, node)
   } else if (type === 'Property' && !node.computed) {
     const name = nameOf(node.key)
-    if (!IGNORED.has(name)) yield* texts(node.value, NAMES.has(name), node)
+    if (!IGNORED.has(name)) yield* messages(node.value, NAMES.has(name), node)
   } else if (type === 'ConditionalExpression') {
-    yield* texts(node.test, false, node)
-    yield* texts(node.consequent, inText, node)
-    yield* texts(node.alternate, inText, node)
+    yield* messages(node.test, false, node)
+    yield* messages(node.consequent, inText, node)
+    yield* messages(node.alternate, inText, node)
   } else if (type === 'LogicalExpression') {
-    yield* texts(node.left, false, node)
-    yield* texts(node.right, inText, node)
+    yield* messages(node.left, false, node)
+    yield* messages(node.right, inText, node)
   } else if (type === 'BinaryExpression') {
-    if (node.operator === '+') for (const side of [node.left, node.right]) yield* texts(side, inText, node)
-    else for (const side of [node.left, node.right]) if (side.type !== 'Literal') yield* texts(side, false, node)
+    if (node.operator === '+') for (const side of [node.left, node.right]) yield* messages(side, inText, node)
+    else for (const side of [node.left, node.right]) if (side.type !== 'Literal') yield* messages(side, false, node)
   } else if (type === 'CallExpression') {
     const places = ARGUMENTS[nameOf(node.callee)] ?? []
-    if (nameOf(node.callee) !== 'cx') for (const [index, argument] of node.arguments.entries()) yield* texts(argument, places.includes(index), node)
-    yield* texts(node.callee, false, node)
+    if (nameOf(node.callee) !== 'cx') for (const [index, argument] of node.arguments.entries()) yield* messages(argument, places.includes(index), node)
+    yield* messages(node.callee, false, node)
   } else if (type === 'TSAsExpression' || type === 'TSSatisfiesExpression' || type === 'TSNonNullExpression' || type === 'ParenthesizedExpression') {
-    yield* texts(node.expression, inText, parent)
+    yield* messages(node.expression, inText, parent)
   } else {
     for (const [name, value] of Object.entries(node)) {
       if (name === 'typeAnnotation' || name === 'typeParameters' || (type === 'MemberExpression' && name === 'property') || (type === 'SwitchCase' && name === 'test')) continue
-      for (const child of Array.isArray(value) ? value : [value]) yield* texts(child, false, node)
+      for (const child of Array.isArray(value) ? value : [value]) yield* messages(child, false, node)
     }
   }
 }
 
 /** The messages of a source. */
 export function collect(source) {
-  return [...texts(parseAst(source, { lang: 'tsx' }), false, null)].map(({ message }) => message)
+  return [...messages(parseAst(source, { lang: 'tsx' }), false, null)].map(({ message }) => message)
 }
 
-/** The source with the translations of its texts. */
+/** The source with the translations of its messages. */
 export function translated(source, translations) {
-  const found = [...texts(parseAst(source, { lang: 'tsx' }), false, null)]
+  const found = [...messages(parseAst(source, { lang: 'tsx' }), false, null)]
   const rewrite = (from, to) => {
     let written = ''
     let at = from
@@ -113,8 +113,8 @@ export function translated(source, translations) {
 /** Every message of the dashboard, sorted. */
 export function catalogue() {
   const files = readdirSync(SRC, { recursive: true }).filter((name) => /\.tsx?$/.test(name) && !name.endsWith('.d.ts'))
-  const messages = new Set(files.flatMap((name) => collect(readFileSync(join(SRC, name), 'utf8'))))
-  return Object.fromEntries([...messages].sort((a, b) => (a < b ? -1 : 1)).map((message) => [message, message]))
+  const all = new Set(files.flatMap((name) => collect(readFileSync(join(SRC, name), 'utf8'))))
+  return Object.fromEntries([...all].sort((a, b) => (a < b ? -1 : 1)).map((message) => [message, message]))
 }
 
 /** A plugin of Vite that builds the dashboard in a language. */
@@ -133,7 +133,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const text = `${JSON.stringify(catalogue(), null, 1)}\n`
   if (process.argv.includes('--write')) writeFileSync(path, text)
   else if (readFileSync(path, 'utf8') !== text) {
-    console.error('ui/strings/en.json does not have the texts of the sources. Run: cd ui && npm run strings')
+    console.error('ui/strings/en.json does not have the messages of the sources. Run: cd ui && npm run strings')
     process.exit(1)
   }
 }

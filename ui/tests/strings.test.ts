@@ -4,7 +4,7 @@ import catalogue from '../strings/en.json'
 
 const SOURCES = import.meta.glob<string>(['../src/**/*.{ts,tsx}', '!../src/**/*.d.ts'], { query: '?raw', import: 'default', eager: true })
 
-describe('the catalogue of texts', () => {
+describe('the catalogue of messages', () => {
   it('has what people read, and not what programs read', () => {
     const source = `
       import { Link } from 'Wouter Library'
@@ -19,7 +19,7 @@ describe('the catalogue of texts', () => {
     `
     expect(collect(source)).toEqual(['Press Enter to send.', 'Lanes', 'Hello', 'one run', '{0} runs', 'The run {0} is cancelled.', 'Version'])
   })
-  it('replaces texts, and keeps spaces and values where the translation has them', () => {
+  it('replaces messages, and keeps spaces and values where the translation has them', () => {
     const source = "const a = <p title=\"Lanes\">\n  Hello <b>{`${n} of ${m ? 'many runs' : ''}`}</b> now\n</p>"
     const german = { Lanes: 'Spuren', Hello: 'Hallo', '{0} of {1}': 'von {1} sind es {0}', 'many runs': 'vielen `Läufen`', now: 'jetzt' }
     expect(translated(source, german)).toBe(

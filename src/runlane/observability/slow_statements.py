@@ -47,5 +47,5 @@ class SlowStatements:
     def slowest(self) -> list[SlowStatement]:
         """Return the slowest statements of the last hour, the slowest first."""
         oldest = self._clock() - KEPT_SECONDS
-        self._found = {name: one for name, one in self._found.items() if one.at >= oldest}
+        self._found = {name: one for name, one in self._found.copy().items() if one.at >= oldest}
         return sorted(self._found.values(), key=lambda one: -one.seconds)[:_MOST]

@@ -89,18 +89,9 @@ Index(
     postgresql_where=text("status = 'running' and limited"),
     sqlite_where=text("status = 'running' and limited = 1"),
 )
-Index(
-    "runs_running",
-    runs.c.worker_id,
-    postgresql_where=runs.c.status == "running",
-    sqlite_where=runs.c.status == "running",
-)
-Index(
-    "runs_running_lane",
-    runs.c.lane,
-    postgresql_where=runs.c.status == "running",
-    sqlite_where=runs.c.status == "running",
-)
+_RUNNING = runs.c.status == "running"
+Index("runs_running", runs.c.worker_id, postgresql_where=_RUNNING, sqlite_where=_RUNNING)
+Index("runs_running_lane", runs.c.lane, postgresql_where=_RUNNING, sqlite_where=_RUNNING)
 Index(
     "runs_due",
     runs.c.due_at,
@@ -249,12 +240,7 @@ Index(
 _FIRST = "attempt = 1 and outcome <> 'completed'"
 # The starts of runs whose first attempt was suspended, retried or lost. Those that completed at once are found by the
 # end of their run, so that the common case adds nothing to this index.
-Index(
-    "run_attempts_first",
-    run_attempts.c.started_at,
-    postgresql_where=text(_FIRST),
-    sqlite_where=text(_FIRST),
-)
+Index("run_attempts_first", run_attempts.c.started_at, postgresql_where=text(_FIRST), sqlite_where=text(_FIRST))
 
 run_steps = Table(
     "run_steps",
