@@ -33,7 +33,7 @@ class Fenced:
     """A memory of the node `a`, with its last operation."""
 
     def __init__(self, opened: OpenMemory, memory_id: str) -> None:
-        self.database = opened.places.shared
+        self.database = opened.storage.shared
         self.service = opened.service
         self.id = memory_id
 
@@ -143,7 +143,7 @@ async def test_what_waits_for_replication_is_neither_purged_nor_evicted_nor_repl
         proxy.refuse()
         await add(service, memory_id, "second")
         # By the clock of the file, its time is over.
-        past = MemoryService(opened.places, clock=lambda: 1_000_000)
+        past = MemoryService(opened.storage, clock=lambda: 1_000_000)
         await past.add_entry(TENANT, memory_id, NewEntry("short lived", expires_at_us=2_000_000))
         assert await purge_expired(node.file) == 0
         assert not await evict_replicated(node.file, memory_id)

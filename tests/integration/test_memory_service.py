@@ -101,13 +101,13 @@ async def test_a_busy_memory_does_not_delay_another_one_of_its_shard(tmp_path: P
     async with local_memory(tmp_path) as opened:
         first, second = await neighbours(opened.service)
         commits: list[set[str]] = []
-        opened.places.writer.on_committed(commits.append)
+        opened.storage.writer.on_committed(commits.append)
         calls = [
             asyncio.create_task(opened.service.add_entry(TENANT, first, NewEntry(f"{number}"))) for number in range(100)
         ]
         # The calls run once, in their order, up to their place in the queue.
         await asyncio.sleep(0)
-        assert len(opened.places.shards) == 100
+        assert len(opened.storage.shards) == 100
         await opened.service.add_entry(TENANT, second, NewEntry("quick"))
         # It is written by the commit that takes what waits, and not after a hundred others.
         assert len(commits) <= 2
@@ -119,7 +119,7 @@ async def test_people_create_memories_while_the_shards_are_full(
     opened: OpenMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Creation is on a path of its own: changes of agents that wait do not delay it."""
-    service, writer = opened.service, opened.places.writer
+    service, writer = opened.service, opened.storage.writer
     memory_id = await new_memory(service)
     release, usual = asyncio.Event(), writer._write
 
@@ -130,7 +130,7 @@ async def test_people_create_memories_while_the_shards_are_full(
     monkeypatch.setattr(writer, "_write", held)
     calls = [asyncio.create_task(service.add_entry(TENANT, memory_id, NewEntry(f"{n}"))) for n in range(128)]
     await asyncio.sleep(0)
-    assert len(opened.places.shards) == 128
+    assert len(opened.storage.shards) == 128
     await service.create_user(TENANT, "ada", "ada@example.com")
     other = await new_memory(service, "other")
     assert {memory.id for memory in await service.list_memories(TENANT)} == {memory_id, other}
