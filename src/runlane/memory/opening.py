@@ -17,6 +17,7 @@ from runlane.domain.ids import new_id
 from runlane.errors import ConfigurationError, MemoryFileBroken, Unavailable
 from runlane.llm.embeddings import EmbeddingModels
 from runlane.llm.providers import Values
+from runlane.memory.checkpoints import Checkpointer
 from runlane.memory.file_cleanup import MemoryFileCleanup
 from runlane.memory.handover import MemoryHandover
 from runlane.memory.indexing import MemoryIndex
@@ -26,7 +27,6 @@ from runlane.memory.replicator import Replicator
 from runlane.memory.requesting import MemoryRequests
 from runlane.memory.service import MemoryService
 from runlane.memory.shards import Shards
-from runlane.memory.upkeep import FileUpkeep
 from runlane.memory.writer import MemoryWriter
 from runlane.private_files import make_folder
 from runlane.rate_limits.limiter import ClusterLimiter
@@ -48,7 +48,7 @@ class OpenMemory:
     service: MemoryService
     storage: MemoryStorage
     files: tuple[LocalFile, ...] = ()
-    upkeep: FileUpkeep | None = None
+    checkpointer: Checkpointer | None = None
     cleanup: MemoryFileCleanup | None = None
     node: MemoryNode | None = None
     replicator: Replicator | None = None
@@ -65,8 +65,8 @@ class OpenMemory:
         if self.handover is not None:
             await self.handover.stop()
         await self.storage.writer.stop()
-        if self.upkeep is not None:
-            await self.upkeep.stop()
+        if self.checkpointer is not None:
+            await self.checkpointer.stop()
         if self.cleanup is not None:
             await self.cleanup.stop()
         if self.node is not None and self.replicator is not None:
@@ -146,19 +146,19 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
     files = await _open_files(settings, path, copies=False)
     file, reader, third = files
     shards = Shards(settings.memory_submit_seconds)
-    upkeep = FileUpkeep(file, third)
+    checkpointer = Checkpointer(third)
     writer = MemoryWriter(
         file,
         shards,
         WriteRules(replicated=False, log_all=False),
-        committed=[lambda _memories: upkeep.wake()],
+        committed=[lambda _memories: checkpointer.wake()],
     )
     storage = MemoryStorage("local", file, reader, shards, writer, path=str(path))
     cleanup = MemoryFileCleanup(settings, file)
     writer.start()
-    upkeep.start()
+    checkpointer.start()
     cleanup.start()
-    return OpenMemory(MemoryService(storage), storage, files, upkeep, cleanup)
+    return OpenMemory(MemoryService(storage), storage, files, checkpointer, cleanup)
 
 
 async def _open_replicated(settings: Settings, path: Path, database: Database, bus: Bus) -> OpenMemory:
@@ -176,25 +176,25 @@ async def _open_replicated(settings: Settings, path: Path, database: Database, b
     shards = Shards(settings.memory_submit_seconds)
     node = MemoryNode(file, reader, database, shards, settings.memory_node_url, settings.memory_lease_seconds)
     node.set_aside = earlier_reports(path)
-    replicator, upkeep = Replicator(node, shards.__len__), FileUpkeep(file, third)
+    replicator, checkpointer = Replicator(node, shards.__len__), Checkpointer(third)
     node.on_work = replicator.wake
 
     def committed(_memories: set[str]) -> None:
         replicator.wake()
-        upkeep.wake()
+        checkpointer.wake()
 
     writer = MemoryWriter(file, shards, WriteRules(replicated=True), node.admit, [committed])
     requests, handover = MemoryRequests(database, bus, node.id), MemoryHandover(node, bus)
     storage = MemoryStorage("replicated", database, reader, shards, writer, node, requests=requests)
     cleanup = MemoryFileCleanup(settings, file, node)
     writer.start()
-    upkeep.start()
+    checkpointer.start()
     if not settings.paused:
         replicator.start()
         node.lease.start()
         cleanup.start()
         handover.start()
-    return OpenMemory(MemoryService(storage), storage, files, upkeep, cleanup, node, replicator, handover, lock)
+    return OpenMemory(MemoryService(storage), storage, files, checkpointer, cleanup, node, replicator, handover, lock)
 
 
 async def _open_files(settings: Settings, path: Path, *, copies: bool) -> tuple[LocalFile, LocalFile, LocalFile]:

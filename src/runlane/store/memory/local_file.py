@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final, Literal, Self, TypeVar
@@ -52,13 +52,6 @@ _OPS_INDEXES: Final = frozenset({"memory_ops_id", "memory_ops_created", "memory_
 _WITHOUT_INDEXES: Final = frozenset({"memories_requested"})
 # Checkpoints are made by another connection; this bounds the log if that one does not keep up.
 _CHECKPOINT_PAGES: Final = 16_384
-# A commit adds a part to the index of words. By default, some commits also merge parts, and more of them the larger the
-# index is. Here `merge_words` merges whenever eight parts have a similar size. If it does not keep up, a commit merges.
-_WORDS_OPTIONS: Final = {"automerge": 0, "usermerge": 8, "crisismerge": 256}
-# A step of eight pages takes a millisecond or two. After large commits it has more, so that merges keep up.
-_STEP_PAGES: Final = 8
-_LONGEST_STEP_PAGES: Final = 256
-_ENTRIES_PER_PAGE: Final = 25
 
 
 class LocalFile(SqliteDatabase):
@@ -66,7 +59,6 @@ class LocalFile(SqliteDatabase):
 
     node_id: str = ""
     _synchronous: Synchronous = "full"
-    _merged_row = 0
 
     @classmethod
     async def open_writer(
@@ -105,8 +97,6 @@ class LocalFile(SqliteDatabase):
                 _create(connection, copies=copies)
             else:
                 _upgrade(connection, version)
-            _set_words_options(connection)
-            self._merged_row = _last_row(connection)
             row = connection.execute("select id from memory_identity").fetchone()
             connection.execute("commit")
         except BaseException:
@@ -123,47 +113,16 @@ class LocalFile(SqliteDatabase):
         return await asyncio.shield(self._thread.submit(lambda: self._transact_lazily(work)))
 
     def _transact_lazily(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        with self._without_sync() as _connection:
-            return self._transact(work)[0]
-
-    @contextlib.contextmanager
-    def _without_sync(self) -> Generator[sqlite3.Connection]:
         connection = self._open_connection()
         connection.execute("pragma synchronous=normal")
         try:
-            yield connection
+            return self._transact(work)[0]
         finally:
             connection.execute(f"pragma synchronous={self._synchronous}")
 
-    async def merge_words(self) -> bool:
-        """Merge parts of the index of words for a short time. Return whether there may be more to merge."""
-        return await asyncio.shield(self._thread.submit(self._merge_words))
-
-    def _merge_words(self) -> bool:
-        with self._without_sync() as connection:
-            try:
-                last = _last_row(connection)
-                pages = max(_STEP_PAGES, min((last - self._merged_row) // _ENTRIES_PER_PAGE, _LONGEST_STEP_PAGES))
-                before = connection.total_changes
-                connection.execute("insert into memory_words (memory_words, rank) values ('merge', ?)", (pages,))
-            except sqlite3.OperationalError as error:
-                raise self._translate_error(error) from error
-            self._merged_row = last
-            # The command itself counts as one change.
-            return connection.total_changes - before > 1
-
-    async def checkpoint(self) -> int:
-        """Copy the write-ahead log to the file as far as no reader needs it. Return how many pages the log has.
-
-        Does not wait for other connections.
-        """
-        return await self._thread.submit(self._checkpoint)
-
-    def _checkpoint(self) -> int:
-        try:
-            return self._open_connection().execute("pragma wal_checkpoint(passive)").fetchone()["log"]
-        except sqlite3.OperationalError as error:
-            raise self._translate_error(error) from error
+    async def checkpoint(self) -> None:
+        """Copy the write-ahead log to the file as far as no reader needs it. Does not wait for the writer."""
+        await self._thread.submit(lambda: self._open_connection().execute("pragma wal_checkpoint(passive)").fetchall())
 
     async def used_bytes(self) -> int:
         """Return the size of the file without the pages that are free."""
@@ -216,17 +175,6 @@ def _create_log(connection: sqlite3.Connection) -> None:
     connection.execute(f"{definition} without rowid")
     connection.execute(_KEYED_OPS)
     connection.execute(_OLD_OPS)
-
-
-def _last_row(connection: sqlite3.Connection) -> int:
-    return connection.execute("select coalesce(max(rowid), 0) from memory_entries").fetchone()[0]
-
-
-def _set_words_options(connection: sqlite3.Connection) -> None:
-    known = dict(connection.execute("select k, v from memory_words_config"))
-    for name, value in _WORDS_OPTIONS.items():
-        if known.get(name) != value:
-            connection.execute("insert into memory_words (memory_words, rank) values (?, ?)", (name, value))
 
 
 def _upgrade(connection: sqlite3.Connection, version: int) -> None:
