@@ -90,17 +90,6 @@ def test_every_public_name_of_the_testing_kit_exists_and_is_listed() -> None:
             ),
             "a2a alembic asyncpg cryptography httpx2 langgraph mcp mcp_types opentelemetry.sdk pydantic_ai redis rich",
         ),
-        (
-            # What a worker imports until it waits for its first run.
-            (
-                "import runlane.failures.bulk_runner, runlane.maintenance.registry, runlane.triggers.evaluator\n"
-                "from runlane import App; import runlane.worker_factory"
-            ),
-            (
-                "difflib fastapi runlane.failures.actions runlane.queries runlane.sandbox.pool "
-                "runlane.store.failures.letters runlane.store.orchestration.inbox runlane.store.queue.run_counts"
-            ),
-        ),
     ],
 )
 def test_unused_packages_are_not_imported(program: str, unwanted: str) -> None:

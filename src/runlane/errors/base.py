@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar
 
 __all__ = ["RunlaneError"]
@@ -22,8 +23,6 @@ class RunlaneError(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ' (did you mean "x"?)', or an empty string."""
-    from difflib import get_close_matches
-
     close = get_close_matches(name, list(known), n=1)
     return f' (did you mean "{close[0]}"?)' if close else ""
 

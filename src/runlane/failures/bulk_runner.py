@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
@@ -21,7 +21,10 @@ from runlane.domain.maintenance import MaintenanceService
 from runlane.domain.run import Status
 from runlane.errors import RateLimited, RunlaneError, Unavailable
 from runlane.failpoints import failpoint
+from runlane.failures.actions import ACTIONS, ActionItem, BulkAction
+from runlane.failures.options import parse_options
 from runlane.maintenance.service import PeriodicService
+from runlane.store.failures.bulk_items import note_new_run, pending_items, refuse_item, settle_item
 from runlane.store.failures.bulk_jobs import (
     TakenJob,
     hold_job,
@@ -34,12 +37,7 @@ from runlane.store.orchestration.children import wake_parents
 from runlane.store.queue.run_changes import RunChange
 from runlane.store.sql.database import Database, Session
 
-if TYPE_CHECKING:
-    from runlane.failures.actions import ActionItem, BulkAction
-
 log = structlog.get_logger(__name__)
-
-# What changes runs is imported where it is used: most processes never work on a bulk job, and it takes a megabyte.
 
 # Bulk changes share the connection pool with other requests.
 _AT_ONCE: Final = 4
@@ -100,8 +98,6 @@ class BulkRunner:
 
     async def _work(self, job: TakenJob) -> None:
         """Change some runs of the job, at its rate, and leave it."""
-        from runlane.store.failures.bulk_items import pending_items
-
         begun = time.monotonic()
         left = None if job.rate is None else max(1, int(job.rate))
         done, pause_seconds = 0, 0.0
@@ -136,9 +132,6 @@ class BulkRunner:
                 raise result
 
     async def _change(self, job: TakenJob, no: int, run_id: str) -> None:
-        from runlane.failures.actions import ACTIONS, ActionItem
-        from runlane.failures.options import parse_options
-
         action = ACTIONS[job.action]
         try:
             options = parse_options(action.options, dict(job.options))
@@ -160,8 +153,6 @@ class BulkRunner:
 
     async def _try(self, job: TakenJob, action: BulkAction, item: ActionItem) -> RunChange | None:
         """Change a run and settle its item in one transaction."""
-        from runlane.store.failures.bulk_items import note_new_run, settle_item
-
         prepared = await action.prepare(self._database, item)
 
         async def work(session: Session) -> RunChange | None:
@@ -179,8 +170,6 @@ class BulkRunner:
         return await self._database.transact(work)
 
     async def _refuse(self, job: TakenJob, no: int, code: str, reason: str) -> None:
-        from runlane.store.failures.bulk_items import refuse_item, settle_item
-
         async def work(session: Session) -> None:
             if not await hold_job(session, job):
                 raise _Ended

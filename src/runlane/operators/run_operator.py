@@ -14,7 +14,7 @@ from runlane.domain.run import Status
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.operators.run_tagger import RunTagger
 from runlane.resources import Resources
-from runlane.store.queue import run_changes, shared_limits
+from runlane.store.queue import flow_overview, run_changes, shared_limits
 from runlane.submit.tasks import check_priority
 
 
@@ -42,8 +42,6 @@ class RunOperator(RunTagger):
 
     async def flow_keys(self, *, tenant: str = DEFAULT_TENANT, **filters: Any) -> Sequence[FlowKeyUse]:
         """Return the keys of flow control of a tenant. Filters: rule, target, only_skipped, after, limit."""
-        from runlane.store.queue import flow_overview
-
         return await flow_overview.list_flow_keys(await self.database(), tenant, **filters)
 
     async def concurrency_limits(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[SharedLimit]:

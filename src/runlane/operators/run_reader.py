@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
 
+from runlane import queries
 from runlane.domain.events import Event, LiveType
 from runlane.domain.lane import Lane
 from runlane.domain.log_pages import LOG_PAGE, read_log_lines
@@ -14,11 +15,12 @@ from runlane.domain.timestamps import parse_timestamp
 from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, StartResult, StatusCount, Step, WorkerInfo
 from runlane.domain.wait import Question, QuestionKind
 from runlane.errors import Unavailable
+from runlane.store.orchestration.inbox import InboxFilter
+from runlane.store.queue.lanes import list_lanes
 from runlane.store.queue.runs import find_run
+from runlane.store.queue.search import RunFilter, find_standing, search_runs
+from runlane.store.queue.workers import list_workers
 from runlane.store.sql.database import Database
-
-# Modules with the statements that read are imported where they are used: a worker reads no lists, and its memory would
-# have them.
 
 _WAIT_POLL_SECONDS: Final = 0.05
 _WAIT_AWAY_SECONDS: Final = 60.0
@@ -36,8 +38,6 @@ class RunReader:
 
     async def get(self, run_id: str) -> Run:
         """Return a run with its input, its result or error, its state, its children and what it waits for."""
-        from runlane import queries
-
         return await queries.get_run(await self.database(), run_id)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
@@ -45,8 +45,6 @@ class RunReader:
 
         An unavailable database is retried for a minute.
         """
-        from runlane import queries
-
         database = await self.database()
         run: Run | None = None
         limit = asyncio.timeout(timeout)
@@ -102,9 +100,6 @@ class RunReader:
         Runs have any of the statuses and all of the tags. An ordering key belongs to one tenant: to the default one if
         no tenant is given. `roots` leaves out runs that other runs started as tools.
         """
-        from runlane import queries
-        from runlane.store.queue.search import RunFilter, search_runs
-
         wanted = RunFilter(
             statuses=tuple(Status(one) for one in ([status] if isinstance(status, str) else status or ())),
             target=target,
@@ -146,8 +141,6 @@ class RunReader:
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
         """Return the run's stored events after a number."""
-        from runlane import queries
-
         return await queries.get_events(await self.database(), run_id, after, limit)
 
     async def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
@@ -155,9 +148,6 @@ class RunReader:
 
         Where retention has deleted events, a LiveEvent `truncated` names the first one that follows.
         """
-        from runlane import queries
-        from runlane.store.queue.search import find_standing
-
         database = await self.database()
         while True:
             # The run is read before its events, so all events up to its last_seq are read in this round.
@@ -174,9 +164,6 @@ class RunReader:
 
     async def logs(self, run_id: str, since: int = 0, limit: int = 100, event: str | None = None) -> Logs:
         """Return a page of the run's log from an index on: every event as text, or those of one type, such as `log`."""
-        from runlane import queries
-        from runlane.store.queue.search import find_standing
-
         database = await self.database()
         return await queries.get_logs(database, run_id, await find_standing(database, run_id), since, limit, event)
 
@@ -188,26 +175,18 @@ class RunReader:
 
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """Return the run's attempts, each with its worker, times, outcome and error."""
-        from runlane import queries
-
         return await queries.get_attempts(await self.database(), run_id)
 
     async def get_start(self, run_id: str, start_id: str) -> StartResult:
         """Return one start that a batch has collected, with its part of the result."""
-        from runlane import queries
-
         return await queries.get_start(await self.database(), run_id, start_id)
 
     async def steps(self, run_id: str) -> Sequence[Step]:
         """Return the recorded steps of the run, in order."""
-        from runlane import queries
-
         return await queries.get_steps(await self.database(), run_id)
 
     async def waits(self, run_id: str) -> Sequence[Question]:
         """Return what a run waits for, oldest first, including answers that no worker has read yet."""
-        from runlane import queries
-
         return await queries.get_waits(await self.database(), run_id)
 
     async def inbox(
@@ -225,9 +204,6 @@ class RunReader:
 
         `asked_before` is a time in RFC 3339.
         """
-        from runlane import queries
-        from runlane.store.orchestration.inbox import InboxFilter
-
         cursor: str | None = None
         kinds = () if about is None else (QuestionKind(about),)
         before_us: int | None = parse_timestamp(asked_before)
@@ -242,14 +218,10 @@ class RunReader:
 
     async def lanes(self) -> Sequence[Lane]:
         """Return the lanes with their running and queued runs."""
-        from runlane.store.queue.lanes import list_lanes
-
         return await list_lanes(await self.database())
 
     async def workers(self, *, gone: bool = False) -> Sequence[WorkerInfo]:
         """Return the live workers; with `gone` also those that ended recently."""
-        from runlane.store.queue.workers import list_workers
-
         return await list_workers(await self.database(), gone_too=gone)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from runlane.definitions.schema.trigger import Trigger
 from runlane.domain.maintenance import MaintenanceService
@@ -23,6 +23,7 @@ from runlane.failpoints import failpoint
 from runlane.interpreter.failure import StepFailed
 from runlane.maintenance.service import PeriodicService
 from runlane.resources import Resources
+from runlane.sandbox.sandbox import Sandbox, SandboxLimits
 from runlane.settings import Settings
 from runlane.store.events.outcomes import (
     CLAIMED_AT_ONCE,
@@ -40,9 +41,6 @@ from runlane.submit.orchestrations import StartRequest, orchestration_run
 from runlane.submit.tasks import TaskRequest, task_run
 from runlane.templates.template import RenderBudget, render, render_value
 from runlane.triggers.waiting_runs import WaitingRuns
-
-if TYPE_CHECKING:
-    from runlane.sandbox.sandbox import Sandbox
 
 # How long a claimed pair is left to its evaluator, and how long one that cannot be decided yet is put off.
 CLAIM_SECONDS: Final = 15.0
@@ -72,12 +70,13 @@ class TriggerEvaluator(PeriodicService):
         self._connection = connection
         self._tasks = tasks
         self._waiting = WaitingRuns(connection)
-        self._sandbox: Sandbox | None = None
+        limits = SandboxLimits.of(settings)
+        # Its processes start with the first condition.
+        self._sandbox = Sandbox(replace(limits, processes=min(_SANDBOX_PROCESSES, limits.processes)))
 
     async def stop(self) -> None:
         await super().stop()
-        if self._sandbox is not None:
-            await self._sandbox.close()
+        await self._sandbox.close()
 
     async def run_once(self) -> bool:
         """Match and evaluate some; return True when there may be more."""
@@ -143,16 +142,7 @@ class TriggerEvaluator(PeriodicService):
     async def _holds(self, trigger: Trigger, event: TenantEvent) -> bool:
         if trigger.condition is None:
             return True
-        return await self._conditions().for_tenant(event.tenant).event_condition(trigger.condition, event.to_scope())
-
-    def _conditions(self) -> Sandbox:
-        """Return the sandbox of conditions, which is loaded with the first one."""
-        from runlane.sandbox.sandbox import Sandbox, SandboxLimits
-
-        if self._sandbox is None:
-            limits = SandboxLimits.of(self._settings)
-            self._sandbox = Sandbox(replace(limits, processes=min(_SANDBOX_PROCESSES, limits.processes)))
-        return self._sandbox
+        return await self._sandbox.for_tenant(event.tenant).event_condition(trigger.condition, event.to_scope())
 
     async def _run(self, trigger: Trigger, event: TenantEvent) -> NewRun:
         settings, scope = self._settings, {"event": event.to_scope()}
