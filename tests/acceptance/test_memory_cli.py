@@ -9,8 +9,10 @@ def test_a_person_keeps_a_memory(shell: Shell) -> None:
     made = shell.run("memory", "create-memory", "notes", "--json").json
     memory_id = made["id"]
     assert shell.run("memory", "list-memories", "--json").json[0]["title"] == "notes"
-    entry = shell.run("memory", "create-entry", memory_id, "Ada prefers tea.", "--tag", "kind=fact", "--json").json
-    assert entry["tags"] == {"kind": "fact"}
+    described = ("--tag", "kind=fact", "--metadata", '{"page": 7}', "--expires", "2999-01-31T12:00:00Z")
+    entry = shell.run("memory", "create-entry", memory_id, "Ada prefers tea.", *described, "--json").json
+    assert (entry["tags"], entry["metadata"]) == ({"kind": "fact"}, {"page": 7})
+    assert entry["expires_at"].startswith("2999-01-31T12:00:00")
     shell.run("memory", "correct-entry", memory_id, entry["id"], "Ada prefers coffee.", "--reason", "she asked")
     page = shell.run("memory", "list-entries", memory_id, "--json").json
     assert [item["text"] for item in page["entries"]] == ["Ada prefers coffee.", "Ada prefers tea."]

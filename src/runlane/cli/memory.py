@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from runlane.cli.backend import audit_actor, on_server_or_app
-from runlane.cli.json_input import read_bytes
-from runlane.cli.options import ApiKey, Json, Tenant, Url
+from runlane.cli.json_input import read_bytes, read_object
+from runlane.cli.options import ApiKey, Json, Tenant, Url, moment_of
 from runlane.cli.output import format_count, format_time, print_json, print_result, print_rows, shorten
 from runlane.cli.terminal import write_block, write_cells, write_line
 from runlane.domain.memory import (
@@ -288,6 +288,10 @@ def create_entry(
     file: FromFile = None,
     summary: Annotated[str, typer.Option(help="A short summary of the entry.")] = "",
     tag: Tags = None,
+    metadata: Annotated[
+        str | None, typer.Option(help="Data of the entry: a JSON object, @FILE or - (stdin).")
+    ] = None,
+    expires: Annotated[str | None, typer.Option(help="When the entry is deleted, as 2026-01-31T12:00:00Z.")] = None,
     key: Key = None,
     tenant: Tenant = None,
     url: Url = None,
@@ -295,7 +299,13 @@ def create_entry(
     json: Json = False,
 ) -> None:
     """Add an entry. It is stored when the command prints its id."""
-    entry = NewEntry(text_of(text, file, "the text", MAX_ENTRY_CHARACTERS), summary, {}, tags_of(tag))
+    entry = NewEntry(
+        text_of(text, file, "the text", MAX_ENTRY_CHARACTERS),
+        summary,
+        read_object(metadata, "--metadata", "the data of the entry"),
+        tags_of(tag),
+        None if expires is None else moment_of(expires, "--expires"),
+    )
     added = call(url, api_key, tenant, lambda memory: memory.add_entry(memory_id, entry, idempotency_key=key))
     print_result(to_dict(added), f"Entry stored: {added.id}", json=json)
 

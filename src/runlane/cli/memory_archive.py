@@ -11,12 +11,11 @@ from runlane.cli.backend import audit_actor, on_server_or_app
 from runlane.cli.json_input import read_json_file
 from runlane.cli.memory import Key, MemoryId
 from runlane.cli.memory_operations import app
-from runlane.cli.options import ApiKey, Json, Tenant, Url
+from runlane.cli.options import ApiKey, Json, Tenant, Url, moment_of
 from runlane.cli.output import print_json, print_result
 from runlane.domain.memory import MemoryExport
 from runlane.domain.memory_archive import ExportRecords, import_of
 from runlane.domain.tenant import DEFAULT_TENANT
-from runlane.domain.timestamps import parse_timestamp
 from runlane.domain.wire import from_json, to_dict
 from runlane.errors import InvalidRequest, NotFound
 
@@ -157,7 +156,7 @@ def purge(
     json: Json = False,
 ) -> None:
     """Start a run that deletes the content of a memory's entries. Fragments are kept."""
-    before_us = None if before is None else _moment(before)
+    before_us = None if before is None else moment_of(before, "--before")
 
     async def start(connection: Resources, owner: str) -> Accepted:
         from runlane.submit.memory_runs import start_purge
@@ -165,10 +164,3 @@ def purge(
         return await start_purge(connection, owner, memory_id, before_us, actor=audit_actor())
 
     _started(url, api_key, tenant, lambda memory: memory.start_purge(memory_id, before_us=before_us), start, json=json)
-
-
-def _moment(text: str) -> int:
-    try:
-        return int(parse_timestamp(text))
-    except ValueError:
-        raise InvalidRequest(f'--before="{text}" is not a time. Use RFC 3339, such as 2026-01-01T00:00:00Z.') from None

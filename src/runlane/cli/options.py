@@ -109,3 +109,14 @@ class RunCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert NEWEST_RUN as the first argument if `--last` is given, so that RUN may be left out."""
         return super().parse_args(ctx, [NEWEST_RUN, *args] if "--last" in args else args)
+
+
+def moment_of(text: str, option: str) -> int:
+    """Return the time that an option names, in microseconds since the epoch."""
+    from runlane.domain.timestamps import parse_timestamp
+    from runlane.errors import InvalidRequest
+
+    try:
+        return int(parse_timestamp(text))
+    except (ValueError, OverflowError):
+        raise InvalidRequest(f'{option}="{text}" is not a valid time. Write it as 2026-01-31T12:00:00Z.') from None

@@ -9,11 +9,10 @@ import typer
 
 from runlane.cli.backend import audit_actor, on_server_or_database
 from runlane.cli.events import print_outcomes
-from runlane.cli.options import ApiKey, DryRun, Json, Limit, Tenant, Url
+from runlane.cli.options import ApiKey, DryRun, Json, Limit, Tenant, Url, moment_of
 from runlane.cli.output import print_result
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import counted
-from runlane.domain.timestamps import parse_timestamp
 from runlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """Evaluate stored events for a trigger again, except those for which it started a run."""
-    from_us, until_us = _moment(since, "--from"), None if until is None else _moment(until, "--until")
+    from_us, until_us = moment_of(since, "--from"), None if until is None else moment_of(until, "--until")
     after: str | None = None
     events: list[str] = []
     before = 0
@@ -123,10 +122,3 @@ def _replayed(
         )
 
     return on_server_or_database(url, api_key, on_server, on_database)
-
-
-def _moment(text: str, option: str) -> int:
-    try:
-        return int(parse_timestamp(text))
-    except (ValueError, OverflowError):
-        raise InvalidRequest(f"{option}={text} is not a valid time. Write it as 2026-01-31T12:00:00Z.") from None
