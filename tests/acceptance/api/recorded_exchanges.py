@@ -362,5 +362,5 @@ ERRORS = [
     Exchange("GET /nope", status=404, shape=PROBLEM),
     Exchange("PUT /threads", status=405, shape=PROBLEM, headers=("allow",)),
     Exchange(f"GET /threads/{{t}}/state/{NOWHERE}", ours=404, row="unknown checkpoint of a thread"),
-    Exchange("GET /", ours=404, row="`GET /`"),
+    Exchange("GET /", ours=404, row="`/`, the root"),
 ]
