@@ -183,8 +183,13 @@ async def test_the_runs_of_a_threads_cron_build_on_each_other(timed: Timed) -> N
             await timed.pass_a_minute()
             fired = await _started(timed.api, cron["cron_id"], count)
             await client.runs.join(thread, fired[0]["run_id"])
+        # A minute of the real clock may end as well, so there may be more than two runs.
+        await client.crons.update(cron["cron_id"], enabled=False)
+        runs = await client.runs.list(thread)
+        for run in runs:
+            await client.runs.join(thread, run["run_id"])
         state = await client.threads.get_state(thread)
-        assert state["values"]["items"] == ["a", "b", "c", "a", "b", "c"]
+        assert state["values"]["items"] == ["a", "b", "c"] * len(runs)
         # The thread is deleted between two slots: the cron goes with it, and no run is left.
         await client.threads.delete(thread)
         with pytest.raises(NotFoundError):
