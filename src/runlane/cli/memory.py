@@ -288,9 +288,7 @@ def create_entry(
     file: FromFile = None,
     summary: Annotated[str, typer.Option(help="A short summary of the entry.")] = "",
     tag: Tags = None,
-    metadata: Annotated[
-        str | None, typer.Option(help="Data of the entry: a JSON object, @FILE or - (stdin).")
-    ] = None,
+    metadata: Annotated[str | None, typer.Option(help="Data of the entry: a JSON object, @FILE or - (stdin).")] = None,
     expires: Annotated[str | None, typer.Option(help="When the entry is deleted, as 2026-01-31T12:00:00Z.")] = None,
     key: Key = None,
     tenant: Tenant = None,
