@@ -32,6 +32,7 @@ from runlane.webhooks.endpoints import WebhookManager
 ENDPOINTS: Final = 50
 _AT_ONCE: Final = 500
 _POLL_SECONDS: Final = 0.05
+_MOST_SECONDS: Final = 300.0
 _LEFT: Final = "select count(*) as n from webhook_deliveries where status in ('pending', 'delivering')"
 _RECEIVER: Final = """
 import asyncio
@@ -130,9 +131,11 @@ async def _lags(workspace: Workspace, name: str, rounds: int) -> list[float]:
                 service.wake()
                 await asyncio.sleep(_POLL_SECONDS)
             wanted = rounds * len(_COUNTED)
-            # Another process would have to set an event.
-            while len(found := await query(workspace.database_url, _LAGS, _COUNTED)) < wanted:  # noqa: ASYNC110
-                await asyncio.sleep(_POLL_SECONDS)
+            # A message to a healthy endpoint that is not delivered must not keep the measurement waiting forever.
+            async with asyncio.timeout(_MOST_SECONDS):
+                # Another process would have to set an event.
+                while len(found := await query(workspace.database_url, _LAGS, _COUNTED)) < wanted:  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_SECONDS)
         finally:
             await service.stop()
     return [float(row["ms"]) for row in found]
