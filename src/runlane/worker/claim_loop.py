@@ -191,10 +191,14 @@ class ClaimLoop:
             failpoint("claim.committed")
         if registration is not self._registration():
             return _NOTHING
-        # Readers are notified first: the first step of an execution may take longer than the message.
-        self._bus.publish([claimed.notice for claimed in outcome.claims])
+        # Sending a message delays the start of a run, and executing a step delays the messages behind it. The first
+        # step of a graph computes for longer than a message takes, so its readers are notified first.
+        graphs = [claimed.notice for claimed in outcome.claims if claimed.target.startswith(GRAPH)]
+        others = [claimed.notice for claimed in outcome.claims if not claimed.target.startswith(GRAPH)]
+        self._bus.publish(graphs)
         for claimed in outcome.claims:
             self._executions.start(claimed)
+        self._bus.publish(others)
         if self._left is not None:
             self._left -= len(outcome.claims)
         if len(outcome.claims) == slots:
