@@ -122,15 +122,17 @@ async def _follow(run_id: str, urls: list[str], key: str, seed: int) -> list[dic
     while not events or events[-1]["type"] != "done":
         base = dice.choice(urls)
         resume = headers | ({"Last-Event-ID": str(events[-1]["_id"])} if events else {})
-        # Longer after a connection without events: on a busy machine the connect alone may take that long.
+        # Longer after a connection without events: on a busy machine the first of them may take that long.
         patience = dice.uniform(0.1, 0.6) * (1 + in_vain)
         text = ""
         try:
             async with (
                 httpx2.AsyncClient(base_url=base, timeout=30, trust_env=False) as client,
-                asyncio.timeout(patience),
                 client.stream("GET", f"{API}/runs/{run_id}/stream", headers=resume) as answer,
+                asyncio.timeout(patience),
             ):
+                if answer.status_code == 503:
+                    continue
                 assert answer.status_code == 200, await answer.aread()
                 async for piece in answer.aiter_text():
                     text += piece
@@ -176,7 +178,9 @@ async def test_readers_hop_between_servers_while_workers_are_killed(settings: Se
 
 
 async def _lines(api: Api, run_id: str, count: int) -> bool:
-    return (await api.get(f"/runs/{run_id}/events")).json()["last_seq"] >= count
+    # On a busy machine the database may be too slow for a request, which is then answered with 503.
+    response = await api.get(f"/runs/{run_id}/events")
+    return response.status_code == 200 and response.json()["last_seq"] >= count
 
 
 async def test_serve_with_a_worker_ends_streams_first_and_drains(settings: Settings, tmp_path: Path) -> None:
