@@ -17,12 +17,22 @@ from runlane.store.sql.golden import find_statements
 from runlane.store.sql.statement import Dialect
 from tests.harness import Store
 
-# Statements for the other database, and for the files in which a worker has copies of memories.
-_OF_COPIES = {"memory_add_words", "memory_pending_ops"}
+# Statements for the other database, and for memory files and their index of words.
+_OF_COPIES = {
+    "memory_add_words",
+    "memory_clear_dropped",
+    "memory_drop_words",
+    "memory_last_row",
+    "memory_move_words",
+    "memory_pending_ops",
+    "memory_words_lock",
+    "memory_words_position",
+    "memory_words_range",
+}
 _POSTGRES_ONLY = {"limit_wait_for_writers", "use_one_snapshot", "wait_for_writers"}
 OF_OTHERS: dict[Dialect, set[str]] = {
     "postgresql": _OF_COPIES
-    | {"can_measure_tables", "memory_copy_head", "memory_last_row", "memory_mark_stale", "memory_park"}
+    | {"can_measure_tables", "memory_copy_head", "memory_mark_stale", "memory_move_rows", "memory_park"}
     | {"memory_waiting_ops"},
     "sqlite": _OF_COPIES | _POSTGRES_ONLY | {"memory_search"},
 }

@@ -76,6 +76,7 @@ create index memory_ops_created on memory_ops (created_at) where fingerprint <> 
 create index memories_unreplicated on memories (id) where last_seq > applied_seq;
 """
 )
+_OF_VERSION[4] = _OF_VERSION[3] + "drop trigger memory_words_added;"
 
 
 def write_memory_file(

@@ -6532,9 +6532,10 @@ WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY 
 LIMIT 200;
 
 -- memory_add_words
--- Add the words of the entries that a batch has added to a file.
+-- Add the words of entries to the index of a file.
 insert into memory_words (rowid, entry, summary, memory) select e.rowid, e.text, e.summary, substr(e.memory_id,
-    instr(e.memory_id, '_') + 1) from memory_entries e where e.rowid > $1::BIGINT and e.deleted_at is null;
+    instr(e.memory_id, '_') + 1) from memory_entries e where e.rowid > $1::BIGINT and e.rowid <= $2::BIGINT and
+    e.deleted_at is null;
 
 -- memory_advance_heads
 -- Store the number of the last operation of memories.
@@ -6566,6 +6567,10 @@ SELECT memories.id, memories.tenant, memories.vault_id, memories.title, memories
     memories.created_at, memories.last_seq
 FROM memories
 WHERE memories.tenant = $1::VARCHAR AND memories.vault_id = $2::VARCHAR AND memories.title = $3::VARCHAR;
+
+-- memory_clear_dropped
+-- Delete the content of deleted entries whose words have left the index.
+delete from memory_words_dropped where number <= $1::BIGINT;
 
 -- memory_clear_vectors
 -- Delete the embeddings of a memory.
@@ -6774,6 +6779,11 @@ FROM unnest($1::TEXT[]) AS batch(id));
 -- memory_drop_vectors (one member)
 DELETE FROM memory_vectors WHERE memory_vectors.entry_id IN (SELECT batch.id
 FROM (SELECT $1::VARCHAR AS id) AS batch);
+
+-- memory_drop_words
+-- Remove the words of deleted entries from the index of a file.
+insert into memory_words (memory_words, rowid, entry, summary, memory) select 'delete', entry, text, summary, memory
+    from memory_words_dropped where number > $1::BIGINT and number <= $2::BIGINT and entry <= $3::BIGINT order by number;
 
 -- memory_end_ownership
 -- Take memories from nodes whose lease is over.
@@ -7064,7 +7074,7 @@ WHERE memory_ops.memory_id = batch.memory_id AND memory_ops.op_id = batch.op_id;
 
 -- memory_last_row
 -- Read after which row of a file the entries of a batch are added.
-select coalesce(max(rowid), 0) as last from memory_entries;
+select coalesce((select max(rowid) from memory_entries), 0) as newest, last_row as last from memory_words_state;
 
 -- memory_last_seq_of_copy
 -- Check that nothing was written to a copy while it was read again.
@@ -7179,6 +7189,14 @@ UPDATE memories SET stale=1 WHERE memories.id = $1::VARCHAR;
 UPDATE memories SET vault_id=$1::VARCHAR WHERE memories.tenant = $2::VARCHAR AND memories.id = $3::VARCHAR RETURNING
     memories.id, memories.tenant, memories.vault_id, memories.title, memories.memory_type, memories.description,
     memories.created_at, memories.last_seq;
+
+-- memory_move_rows
+-- Move added entries of a file after all rows that were deleted.
+update memory_entries set rowid = rowid + $1::BIGINT where rowid > $2::BIGINT;
+
+-- memory_move_words
+-- Store up to where the index of words follows a file.
+update memory_words_position set last_row = $1::BIGINT, last_dropped = $2::BIGINT, remains = $3::BIGINT;
 
 -- memory_newest_entries
 -- Read entries of a memory, newest first, with the tenant of the memory and what of it is replicated.
@@ -7461,6 +7479,21 @@ select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subjec
 -- memory_withdraw_request
 -- End the request of a process for a memory.
 UPDATE memories SET requested_by=$1::VARCHAR WHERE memories.id = $2::VARCHAR AND memories.requested_by = $3::VARCHAR;
+
+-- memory_words_lock
+-- Lock the index of words of a file before it is read.
+update memory_words_position set last_row = last_row;
+
+-- memory_words_position
+-- Read up to where the index of words follows a file, and to where it can.
+select p.last_row, p.last_dropped, p.remains, coalesce((select max(rowid) from memory_entries), 0) as newest,
+    coalesce((select max(number) from memory_words_dropped), 0) as dropped from memory_words_position p;
+
+-- memory_words_range
+-- Read which part of a file is indexed next.
+select (select max(number) from (select number from memory_words_dropped where number > $1::BIGINT order by number limit
+    $2::BIGINT)) as dropped, (select max(row) from (select rowid as row from memory_entries where rowid > $3::BIGINT
+    order by rowid limit $2::BIGINT)) as row;
 
 -- messages_before_run
 -- Read how many messages a thread had before a run.

@@ -12,6 +12,7 @@ import structlog
 
 from runlane.errors import RunlaneError
 from runlane.memory.node import MemoryNode
+from runlane.memory.word_indexing import WordIndexing
 from runlane.settings import Settings
 from runlane.store.memory import retention
 from runlane.store.memory.local_file import LocalFile
@@ -29,9 +30,12 @@ class MemoryFileCleanup:
     An error is logged, and the next interval retries.
     """
 
-    def __init__(self, settings: Settings, file: LocalFile, node: MemoryNode | None = None) -> None:
+    def __init__(
+        self, settings: Settings, file: LocalFile, words: WordIndexing, node: MemoryNode | None = None
+    ) -> None:
         self._settings = settings
         self._file = file
+        self._words = words
         self._node = node
         self._task: asyncio.Task[None] | None = None
 
@@ -70,7 +74,7 @@ class MemoryFileCleanup:
         idle = await retention.idle_copies(self._file, settings.memory_copy_days, _EVICTED_AT_ONCE)
         copies = await retention.count_copies(self._file)
         surplus = max(0, copies - settings.memory_copies)
-        if await self._file.used_bytes() > settings.memory_copy_bytes:
+        if await self._file.used_bytes() + await self._words.used_bytes() > settings.memory_copy_bytes:
             surplus = max(surplus, round(copies * _EVICTED_SHARE), 1)
         oldest = await retention.oldest_copies(self._file, min(surplus, _EVICTED_AT_ONCE)) if surplus else ()
         for memory_id in dict.fromkeys((*idle, *oldest)):

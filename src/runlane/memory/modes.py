@@ -7,14 +7,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from runlane.domain.memory import MemoryCommit, MemoryNodeStatus, MemoryOp
+from runlane.domain.memory import MemoryCommit, MemoryEntry, MemoryNodeStatus, MemoryOp
 from runlane.memory.indexing import MemoryIndex
 from runlane.memory.requesting import MemoryRequests
 from runlane.memory.shards import Shards
+from runlane.memory.word_indexing import WordIndexing
 from runlane.memory.writer import MemoryWriter
+from runlane.store.memory.search import search_text
 from runlane.store.sql.database import Database
 
 
@@ -77,6 +81,8 @@ class MemoryStorage:
     path: str | None = None
     # The database of runs and quotas; the same as `shared` unless memory is in a file alone.
     runs: Database | None = None
+    # The index of words of the file, if there is one; the database has its own.
+    words: WordIndexing | None = None
     # Without it, memories of other nodes are not requested.
     requests: MemoryRequests | None = None
 
@@ -84,6 +90,20 @@ class MemoryStorage:
         """Wait for the changes of a memory that were accepted before this call."""
         if not self.shards.is_idle(memory_id):
             await self.shards.submit(memory_id, None)
+
+    async def search(
+        self, database: Database, tenant: str, memory_id: str, query: str, limit: int
+    ) -> Sequence[tuple[MemoryEntry, float]]:
+        """Search the entries of a memory by words, including those of all changes that are committed."""
+        if self.words is None or database is not self.reader:
+            return await search_text(database, tenant, memory_id, query, limit)
+        await self.words.catch_up()
+        try:
+            return await search_text(database, tenant, memory_id, query, limit)
+        except sqlite3.DatabaseError as error:
+            await self.words.search_failed(error)
+        await self.words.catch_up()
+        return await search_text(database, tenant, memory_id, query, limit)
 
     async def request(self, memory_id: str, seconds: float) -> bool:
         """Request a memory from its owner; return whether this process may take it now."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -27,12 +27,14 @@ from runlane.memory.replicator import Replicator
 from runlane.memory.requesting import MemoryRequests
 from runlane.memory.service import MemoryService
 from runlane.memory.shards import Shards
+from runlane.memory.word_indexing import WordIndexing
 from runlane.memory.writer import MemoryWriter
 from runlane.private_files import make_folder
 from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.settings import Settings
 from runlane.store.memory.local_file import LocalFile, check_file
 from runlane.store.memory.salvage import earlier_reports, set_aside
+from runlane.store.memory.words_file import WordsFile, open_searcher
 from runlane.store.memory.writing import WriteRules
 from runlane.store.sql.database import Database
 
@@ -41,14 +43,24 @@ log = structlog.get_logger(__name__)
 _DRAIN_SECONDS: Final = 10.0
 
 
+class OpenFiles(NamedTuple):
+    """The connections to a memory file: for writing, for reading, for checkpoints and for the index of words."""
+
+    writer: LocalFile
+    reader: LocalFile
+    third: LocalFile
+    words: WordsFile
+
+
 @dataclass(slots=True)
 class OpenMemory:
     """The memory of a process, and the resources to close with it."""
 
     service: MemoryService
     storage: MemoryStorage
-    files: tuple[LocalFile, ...] = ()
+    files: OpenFiles | tuple[()] = ()
     checkpointer: Checkpointer | None = None
+    words: WordIndexing | None = None
     cleanup: MemoryFileCleanup | None = None
     node: MemoryNode | None = None
     replicator: Replicator | None = None
@@ -67,6 +79,8 @@ class OpenMemory:
         await self.storage.writer.stop()
         if self.checkpointer is not None:
             await self.checkpointer.stop()
+        if self.words is not None:
+            await self.words.stop()
         if self.cleanup is not None:
             await self.cleanup.stop()
         if self.node is not None and self.replicator is not None:
@@ -143,22 +157,22 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
             f"The memory file {path} is damaged ({problems[0]}), and it is the only copy. Restore it from a backup, or "
             f"recover what is readable: sqlite3 {path} .recover. To start without it, move it away."
         )
-    files = await _open_files(settings, path, copies=False)
-    file, reader, third = files
+    opened = await _open_files(settings, path, copies=False)
     shards = Shards(settings.memory_submit_seconds)
-    checkpointer = Checkpointer(third)
-    writer = MemoryWriter(
-        file,
-        shards,
-        WriteRules(replicated=False, log_all=False),
-        committed=[lambda _memories: checkpointer.wake()],
-    )
-    storage = MemoryStorage("local", file, reader, shards, writer, path=str(path))
-    cleanup = MemoryFileCleanup(settings, file)
+    checkpointer, words = Checkpointer(opened.third), WordIndexing(opened.words, opened.writer)
+
+    def committed(_memories: set[str]) -> None:
+        checkpointer.wake()
+        words.wake()
+
+    writer = MemoryWriter(opened.writer, shards, WriteRules(replicated=False, log_all=False), committed=[committed])
+    storage = MemoryStorage("local", opened.writer, opened.reader, shards, writer, path=str(path), words=words)
+    cleanup = MemoryFileCleanup(settings, opened.writer, words)
     writer.start()
     checkpointer.start()
+    words.start()
     cleanup.start()
-    return OpenMemory(MemoryService(storage), storage, files, checkpointer, cleanup)
+    return OpenMemory(MemoryService(storage), storage, opened, checkpointer, words, cleanup)
 
 
 async def _open_replicated(settings: Settings, path: Path, database: Database, bus: Bus) -> OpenMemory:
@@ -168,46 +182,55 @@ async def _open_replicated(settings: Settings, path: Path, database: Database, b
         if problems:
             moved, report = set_aside(path, problems)
             log.error("memory_file_set_aside", file=str(moved), report=str(report), problem=problems[0])
-        files = await _open_files(settings, path, copies=True)
+        opened = await _open_files(settings, path, copies=True)
     except BaseException:
         os.close(lock)
         raise
-    file, reader, third = files
-    shards = Shards(settings.memory_submit_seconds)
-    node = MemoryNode(file, reader, database, shards, settings.memory_node_url, settings.memory_lease_seconds)
+    file, shards = opened.writer, Shards(settings.memory_submit_seconds)
+    node = MemoryNode(file, opened.reader, database, shards, settings.memory_node_url, settings.memory_lease_seconds)
     node.set_aside = earlier_reports(path)
-    replicator, checkpointer = Replicator(node, shards.__len__), Checkpointer(third)
+    replicator, checkpointer = Replicator(node, shards.__len__), Checkpointer(opened.third)
+    words = WordIndexing(opened.words, file)
     node.on_work = replicator.wake
 
     def committed(_memories: set[str]) -> None:
         replicator.wake()
         checkpointer.wake()
+        words.wake()
 
     writer = MemoryWriter(file, shards, WriteRules(replicated=True), node.admit, [committed])
     requests, handover = MemoryRequests(database, bus, node.id), MemoryHandover(node, bus)
-    storage = MemoryStorage("replicated", database, reader, shards, writer, node, requests=requests)
-    cleanup = MemoryFileCleanup(settings, file, node)
+    storage = MemoryStorage("replicated", database, opened.reader, shards, writer, node, requests=requests, words=words)
+    cleanup = MemoryFileCleanup(settings, file, words, node)
     writer.start()
     checkpointer.start()
+    words.start()
     if not settings.paused:
         replicator.start()
         node.lease.start()
         cleanup.start()
         handover.start()
-    return OpenMemory(MemoryService(storage), storage, files, checkpointer, cleanup, node, replicator, handover, lock)
+    return OpenMemory(
+        MemoryService(storage), storage, opened, checkpointer, words, cleanup, node, replicator, handover, lock
+    )
 
 
-async def _open_files(settings: Settings, path: Path, *, copies: bool) -> tuple[LocalFile, LocalFile, LocalFile]:
-    """Return the connections for writing, for reading and for checkpoints."""
+async def _open_files(settings: Settings, path: Path, *, copies: bool) -> OpenFiles:
     timeout = settings.database_timeout_seconds
-    opened = [await LocalFile.open_writer(path, timeout, settings.memory_synchronous, copies=copies)]
+    opened: list[LocalFile] = []
     try:
-        opened += [await LocalFile.open(path, timeout) for _ in range(2)]
+        writer = await LocalFile.open_writer(path, timeout, settings.memory_synchronous, copies=copies)
+        opened.append(writer)
+        words = await WordsFile.open_index(path, timeout)
+        opened.append(words)
+        reader = await open_searcher(path, timeout)
+        opened.append(reader)
+        third = await LocalFile.open(path, timeout)
     except BaseException:
         for file in opened:
             await file.close()
         raise
-    return opened[0], opened[1], opened[2]
+    return OpenFiles(writer, reader, third, words)
 
 
 def _lock(path: Path) -> int:

@@ -52,7 +52,6 @@ from runlane.store.memory.requests import (
     PutFragment,
     SetEntryTags,
 )
-from runlane.store.memory.search import search_text
 from runlane.store.memory.vectors import entries_by_id
 from runlane.store.sql.database import Database
 
@@ -194,9 +193,11 @@ class MemoryService(MemoryVaults):
             raise InvalidRequest(f"limit={limit} is not valid. Use 1 to {MAX_SEARCH_HITS}.")
         index = self._storage.index
         count = limit if index is None else max(limit, CANDIDATES)
-        found = await self._read(
-            memory_id, consistency, lambda database: search_text(database, tenant, memory_id, query, count)
-        )
+
+        async def by_words(database: Database) -> Sequence[tuple[MemoryEntry, float]]:
+            return await self._storage.search(database, tenant, memory_id, query, count)
+
+        found = await self._read(memory_id, consistency, by_words)
         # After the search by words, which checks that the memory is the tenant's.
         near = [] if index is None else await index.nearest(tenant, memory_id, query)
         if not near:

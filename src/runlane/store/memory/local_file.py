@@ -1,7 +1,7 @@
 """The memory file of a node: a SQLite database of its own, with its own version.
 
-It has the tables of `store.sql.schema.memory`, the words of entries for full-text search, deleted by triggers, and the
-identity of the node. `pragma user_version` is the version of this layout.
+It has the tables of `store.sql.schema.memory`, what the index of words in `words_file` follows, and the identity of the
+node. `pragma user_version` is the version of this layout.
 """
 
 from __future__ import annotations
@@ -20,28 +20,16 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from runlane.domain.ids import new_id
 from runlane.errors import ConfigurationError, StorageFull
-from runlane.store.memory.entry_words import MEMORY_WORD
+from runlane.private_files import make_file
+from runlane.store.memory.entry_words import create_word_tables
 from runlane.store.sql.database import Session
 from runlane.store.sql.schema.memory import MEMORY_TABLES, REQUEST_COLUMNS, memory_indexes, memory_ops, memory_vectors
 from runlane.store.sql.sqlite import SqliteDatabase
 
-VERSION: Final = 4
+VERSION: Final = 5
 Synchronous = Literal["full", "normal"]
 T = TypeVar("T")
 
-_WORDS_TABLE: Final = (
-    "create virtual table memory_words using fts5("
-    "entry, summary, memory, content='', tokenize='unicode61 remove_diacritics 2')"
-)
-_DROP_WORDS: Final = (
-    "insert into memory_words (memory_words, rowid, entry, summary, memory) "  # noqa: S608 - constants
-    f"values ('delete', old.rowid, old.text, old.summary, {MEMORY_WORD.format(row='old')})"
-)
-_TRIGGERS: Final = {
-    "memory_words_deleted": "update of text on memory_entries when old.deleted_at is null and new.deleted_at is not "
-    f"null begin {_DROP_WORDS}; end",
-    "memory_words_removed": f"delete on memory_entries when old.deleted_at is null begin {_DROP_WORDS}; end",
-}
 # What each operation writes bounds how many are acknowledged, so the log is one tree: its key is (memory_id, seq), and
 # its indexes have the operations with an idempotency key alone. An entry that was added without one is not in the log:
 # its row is the operation, see `local_log`. Memories with operations that wait have an index.
@@ -81,8 +69,7 @@ class LocalFile(SqliteDatabase):
         connection = self._open_connection()
         self._synchronous = synchronous
         connection.execute(f"pragma synchronous={synchronous}")
-        # Pages of deleted content are overwritten, so that deleting an entry removes its text from the disk. Its words
-        # stay in the index until the part that has them is merged with all older ones.
+        # Pages of deleted content are overwritten, so that deleting an entry removes its text from the disk.
         connection.execute("pragma secure_delete=on")
         connection.execute(f"pragma wal_autocheckpoint={_CHECKPOINT_PAGES}")
         connection.execute("begin immediate")
@@ -124,14 +111,22 @@ class LocalFile(SqliteDatabase):
         """Copy the write-ahead log to the file as far as no reader needs it. Does not wait for the writer."""
         await self._thread.submit(lambda: self._open_connection().execute("pragma wal_checkpoint(passive)").fetchall())
 
+    async def attach(self, path: Path, schema: str) -> None:
+        """Let this connection read another file under a name."""
+        await self._thread.submit(lambda: self._attach(path, schema))
+
+    def _attach(self, path: Path, schema: str) -> None:
+        make_file(path)
+        self._open_connection().execute(f"attach database ? as {schema}", (str(path),))
+
     async def used_bytes(self) -> int:
         """Return the size of the file without the pages that are free."""
-        return await self._thread.submit(self._used_bytes)
+        return await self._thread.submit(lambda: self._used_bytes("main"))
 
-    def _used_bytes(self) -> int:
+    def _used_bytes(self, schema: str) -> int:
         execute = self._open_connection().execute
         pages, free, size = (
-            execute(f"pragma {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+            execute(f"pragma {schema}.{name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
         )
         return (pages - free) * size
 
@@ -151,9 +146,7 @@ def _create(connection: sqlite3.Connection, *, copies: bool) -> None:
         # A copy of a memory that was deleted or moved must not keep another one from having its title.
         _create_table(connection, table, without={"memories_title"} if copies else set())
     connection.execute(_UNREPLICATED)
-    connection.execute(_WORDS_TABLE)
-    for name, body in _TRIGGERS.items():
-        connection.execute(f"create trigger {name} after {body}")
+    create_word_tables(connection)
     connection.execute("create table memory_identity (id text not null)")
     connection.execute("insert into memory_identity values (?)", (new_id("node"),))
     connection.execute(f"pragma user_version={VERSION}")
@@ -193,9 +186,13 @@ def _upgrade(connection: sqlite3.Connection, version: int) -> None:
         )
         connection.execute("drop table memory_ops_before")
         connection.execute(_UNREPLICATED)
-    if version < 4:
-        # Words are added by `entry_words`. What the log has of added entries stays until it is replicated.
-        connection.execute("drop trigger memory_words_added")
+    # What the log has of added entries stays until it is replicated.
+    if version < 5:
+        # The index of words has a file of its own.
+        for trigger in ("memory_words_added", "memory_words_deleted", "memory_words_removed"):
+            connection.execute(f"drop trigger if exists {trigger}")
+        connection.execute("drop table memory_words")
+        create_word_tables(connection)
     connection.execute(f"pragma user_version={VERSION}")
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import orjson
 
+from runlane.store.memory.words_file import delete_words
+
 # Entries that were added without an idempotency key are not in the log.
 _LOST = (
     "select memory_id, seq, op_id, kind, subject, state, created_at from memory_ops where state <> 'applied'",
@@ -38,6 +40,7 @@ def set_aside(path: Path, problems: Sequence[str]) -> tuple[Path, Path]:
         beside = path.with_name(path.name + suffix)
         if beside.exists():
             beside.rename(moved.with_name(moved.name + suffix))
+    delete_words(path)
     report = moved.with_name(moved.name + ".json")
     content: dict[str, Any] = {
         "file": moved.name,

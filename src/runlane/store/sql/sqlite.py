@@ -12,7 +12,7 @@ import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import orjson
 
@@ -97,6 +97,8 @@ class SqliteDatabase:
     dialect: Dialect = "sqlite"
     duplicates: tuple[type[Exception], ...] = (sqlite3.IntegrityError,)
     steady_since = float("-inf")
+    # Immediate: a transaction that reads before it writes is not overtaken by another.
+    begin: ClassVar[str] = "begin immediate"
 
     def __init__(self, path: Path, timeout_seconds: float) -> None:
         self.path = path
@@ -206,7 +208,7 @@ class SqliteDatabase:
         connection = self._open_connection()
         session = SqliteSession(connection)
         try:
-            connection.execute("begin immediate")
+            connection.execute(self.begin)
             try:
                 result = run_to_end(cast("Coroutine[Any, Any, T]", work(session)))
                 connection.execute("commit")
