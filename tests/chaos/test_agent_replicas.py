@@ -171,7 +171,7 @@ async def test_redis_flushed_and_restarted_under_streams_costs_no_event(
 
 async def test_a_rolling_deploy_of_workers_loses_no_run_and_charges_no_attempt(make_cluster: MakeCluster) -> None:
     cluster = await graphs_cluster(make_cluster, None, workers=0)
-    old = await cluster.start_workers(2, environment={"RUNLANE_DRAIN_HANDOVER": "immediate"})
+    old = await cluster.start_workers(2, concurrency=STREAMS + 5, environment={"RUNLANE_DRAIN_HANDOVER": "immediate"})
     urls = await cluster.start_servers(2)
     async with Balancer(urls) as balancer:
 

@@ -19,7 +19,7 @@ from langgraph.types import StateSnapshot
 
 from runlane.domain.graph import GraphOutcome, GraphRequest, ThreadPlan, ThreadStatus
 from runlane.domain.run import Status
-from runlane.domain.text import dump_json
+from runlane.domain.text import dump_json, utf8_size
 from runlane.errors import Fail, RunlaneError
 from runlane.graphs.exports import Graph
 from runlane.graphs.outbox import GraphOutbox
@@ -96,8 +96,9 @@ class GraphAttempt:
 
     async def _finished(self, state: StateSnapshot) -> AttemptEnd:
         waits = bool(state.next)
-        values = to_json(with_interrupts(state.values, state.interrupts))
-        size = len(values.encode())
+        left = to_json(state.values)
+        values = to_json(with_interrupts(state.values, state.interrupts)) if state.interrupts else left
+        size = utf8_size(values)
         if size > self._host.max_result_bytes:
             raise Fail(
                 f"The state has {size} bytes as JSON; at most {self._host.max_result_bytes} are allowed "
@@ -106,7 +107,7 @@ class GraphAttempt:
         result = ThreadResult(
             self._thread.key,
             ThreadStatus.INTERRUPTED.value if waits else ThreadStatus.IDLE.value,
-            to_json(state.values),
+            left,
             dump_json(interrupts_of(state)),
             GraphOutcome.INTERRUPTED.value if waits else GraphOutcome.SUCCESS.value,
             self._thread.is_temporary,

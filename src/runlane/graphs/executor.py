@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from langgraph.store.base import BaseStore
 
@@ -143,13 +144,24 @@ class _Marker:
         """Begin with the memo of this attempt's start."""
         self._memo = start.memo
 
-    async def write(self, written: GraphWrites, *, waits: bool) -> None:
-        """Store writes of the graph. The writes of a command belong to no task."""
-        if any(row.task_id == NULL_TASK_ID and not row.ns for row in written.writes):
+    def add(self, written: GraphWrites) -> bool:
+        """Add writes of the graph. Return False if too much is pending: the caller settles."""
+        return self._outbox.add_writes(written, self._changed_memo(written))
+
+    def write(self, written: GraphWrites) -> Coroutine[Any, Any, None]:
+        """Store writes of the graph."""
+        return self._outbox.write(written, saved=self._changed_memo(written))
+
+    def _changed_memo(self, written: GraphWrites) -> str | None:
+        """Return the memo to store with these writes, if it has changed. The writes of a command belong to no task."""
+        # The writes of one call have one task.
+        first = written.writes[0] if written.writes else None
+        if first is not None and first.task_id == NULL_TASK_ID and not first.ns:
             self._memo = replace(self._memo, applied=True)
-        saved = None if self._memo == self._stored else self._memo.to_json()
+        if self._memo == self._stored:
+            return None
         self._stored = self._memo
-        await self._outbox.write(written, saved=saved, waits=waits)
+        return self._memo.to_json()
 
     async def settle(self) -> None:
         """Wait until the writes of the graph are stored."""

@@ -32,12 +32,22 @@ MAX_PENDING_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class _Batch:
-    """The entries of the next commit; `stored` is done after it. `awaited` is set if a caller waits for it."""
+    """The entries of the next commit; `stored` is done after it. `awaited` is set if a caller waits for it.
+
+    The writes of the graph are joined when the commit begins.
+    """
 
     entry: RecordEntry
+    graphs: list[GraphWrites] = field(default_factory=list[GraphWrites])
     stored: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     size: int = 0
     awaited: bool = False
+
+    def sealed(self) -> RecordEntry:
+        """Return the entry to store; nothing is added to the batch from here on."""
+        if self.graphs:
+            self.entry.graph = GraphWrites.joined(self.graphs)
+        return self.entry
 
 
 class GraphOutbox:
@@ -73,21 +83,25 @@ class GraphOutbox:
         self._count(len(data) + len(name))
         self._store_later()
 
-    async def write(self, written: GraphWrites, *, saved: str | None = None, waits: bool = True) -> None:
+    async def write(self, written: GraphWrites, *, saved: str | None = None) -> None:
         """Store writes of the graph, with every event before them; `saved` is for the next attempt.
 
-        With `waits` they are durable when this returns, and otherwise soon. It waits as well while too much is pending.
+        They are durable when this returns.
         """
+        batch = self._batch
+        self.add_writes(written, saved)
+        await self._stored_now(batch)
+
+    def add_writes(self, written: GraphWrites, saved: str | None = None) -> bool:
+        """Add writes of the graph, which are stored soon. Return False if too much is pending: the caller waits."""
         self._check()
         batch = self._batch
-        entry = batch.entry
-        entry.graph = written if entry.graph is None else entry.graph.merged(written)
-        entry.checkpoint = saved or entry.checkpoint
+        batch.graphs.append(written)
+        if saved is not None:
+            batch.entry.checkpoint = saved
         self._count(written.size)
-        if not waits and self.pending_bytes <= MAX_PENDING_BYTES:
-            self._store_later()
-        else:
-            await self._stored_now(batch)
+        self._store_later()
+        return self.pending_bytes <= MAX_PENDING_BYTES
 
     async def keep_call(self, call: CallRecord) -> None:
         """Store the answer of a model, with every event before it; it is durable when this returns."""
@@ -107,7 +121,7 @@ class GraphOutbox:
 
     async def settle(self) -> None:
         """Wait until the writes of the graph that were added are stored."""
-        if self._batch.entry.graph is not None:
+        if self._batch.graphs:
             await self.drain()
         elif self._storing is not None:
             await asyncio.shield(self._storing)
@@ -119,7 +133,7 @@ class GraphOutbox:
         if self._storing is not None:
             await asyncio.shield(self._storing)
         # Nothing is stored after a commit that failed, so the order has no gap.
-        return self._batch.entry if self._failure is None else self._empty().entry
+        return self._batch.sealed() if self._failure is None else self._empty().entry
 
     def close(self) -> None:
         """Start no further commit: the attempt has ended without its outbox."""
@@ -164,11 +178,12 @@ class GraphOutbox:
 
     async def _store(self, batch: _Batch) -> None:
         began = self._loop.time()
-        has_checkpoint = batch.entry.graph is not None and bool(batch.entry.graph.checkpoints)
+        entry = batch.sealed()
+        has_checkpoint = entry.graph is not None and bool(entry.graph.checkpoints)
         if has_checkpoint:
             failpoint("graph.before_commit")
         try:
-            await self._host.record(batch.entry)
+            await self._host.record(entry)
         except BaseException as error:
             if not batch.stored.done():
                 batch.stored.set_exception(error)

@@ -6,12 +6,12 @@ from the database. It is kept in its encoded form: a reader gets copies, as it w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from runlane.domain.text import load_json
 from runlane.store.threads.checkpoints import ROOT, CheckpointRecord, Encoded, TaskWrite
 from runlane.store.threads.deletion import EMPTY
-from runlane.store.threads.graph_writes import GraphWrites, StoredCheckpoint, StoredWrite
+from runlane.store.threads.graph_writes import GraphWrites, StoredCheckpoint, StoredValue, StoredWrite
 
 
 class RecentCheckpoint:
@@ -20,7 +20,8 @@ class RecentCheckpoint:
     def __init__(self, thread: str) -> None:
         self._thread = thread
         self._head: StoredCheckpoint | None = None
-        self._values: dict[tuple[str, str], Encoded] = {}
+        # By channel: the newest version, and its value.
+        self._values: dict[str, tuple[str, Encoded]] = {}
         self._writes: dict[str, dict[tuple[str, int], StoredWrite]] = {}
 
     def is_of(self, thread: str) -> bool:
@@ -31,13 +32,10 @@ class RecentCheckpoint:
         """Keep the values of a checkpoint that was read, which later ones share."""
         if self._head is None:
             for channel, version in versions.items():
-                self._values[channel, version] = values.get(channel, (EMPTY, b""))
+                self._values[channel] = (version, values.get(channel, (EMPTY, b"")))
 
     def add(self, written: GraphWrites) -> None:
-        """Keep what the attempt stores."""
-        for value in written.values:
-            if self._is_root(value.thread, value.ns):
-                self._values.setdefault((value.channel, value.version), (value.encoding, value.value))
+        """Keep what the attempt stores. The values of a checkpoint are stored with it."""
         for write in written.writes:
             if self._is_root(write.thread, write.ns):
                 places = self._writes.setdefault(write.checkpoint_id, {})
@@ -45,26 +43,22 @@ class RecentCheckpoint:
                     places[write.task_id, write.number] = write
         for checkpoint in written.checkpoints:
             if self._is_root(checkpoint.thread, checkpoint.ns):
-                self._advance(checkpoint)
+                self._advance(checkpoint, written.values)
 
     def settled(self) -> Mapping[str, Encoded] | None:
         """Return the values of the newest checkpoint if no task follows it; None if one may."""
         head = self._head
         if head is None or head.snapshot is None or self._writes.get(head.id) or load_json(head.snapshot)["next"]:
             return None
-        wanted: dict[str, str] = load_json(head.versions)
-        found = {channel: self._values.get((channel, version)) for channel, version in wanted.items()}
-        values = {channel: value for channel, value in found.items() if value is not None}
-        return values if len(values) == len(found) else None
+        return self._values_of(head)
 
     def find(self, thread: str, ns: str, checkpoint_id: str | None) -> CheckpointRecord | None:
         """Return the newest checkpoint if it is the requested one; None means unknown."""
         head = self._head
         if head is None or not self._is_root(thread, ns) or checkpoint_id not in (None, head.id):
             return None
-        wanted: dict[str, str] = load_json(head.versions)
-        values = {channel: self._values.get((channel, version)) for channel, version in wanted.items()}
-        if any(value is None for value in values.values()):
+        values = self._values_of(head)
+        if values is None:
             return None
         writes = [
             TaskWrite(row.task_id, row.channel, (row.encoding, row.value), row.task_path, row.number)
@@ -80,18 +74,30 @@ class RecentCheckpoint:
             metadata=load_json(head.metadata),
             snapshot=head.snapshot,
             created_at_us=0,
-            values={channel: value for channel, value in values.items() if value is not None and value[0] != EMPTY},
+            values={channel: value for channel, value in values.items() if value[0] != EMPTY},
             writes=sorted(writes, key=lambda write: (write.task_path, write.task_id, write.number)),
         )
 
-    def _advance(self, checkpoint: StoredCheckpoint) -> None:
+    def _values_of(self, checkpoint: StoredCheckpoint) -> Mapping[str, Encoded] | None:
+        """Return the values of the channels of a checkpoint; None if one of them is unknown."""
+        versions: dict[str, str] = load_json(checkpoint.versions)
+        found: dict[str, Encoded] = {}
+        for channel, version in versions.items():
+            known, value = self._values.get(channel, (None, (EMPTY, b"")))
+            if known != version:
+                return None
+            found[channel] = value
+        return found
+
+    def _advance(self, checkpoint: StoredCheckpoint, values: Sequence[StoredValue]) -> None:
         if self._head is not None and checkpoint.id < self._head.id:
             return
         self._head = checkpoint
-        used: dict[str, str] = load_json(checkpoint.versions)
-        self._values = {place: value for place, value in self._values.items() if used.get(place[0]) == place[1]}
-        # The writes of a checkpoint may be stored before it is.
-        self._writes = {name: rows for name, rows in self._writes.items() if name >= checkpoint.id}
+        for value in values:
+            self._values[value.channel] = (value.version, (value.encoding, value.value))
+        if self._writes:
+            # The writes of a checkpoint may be stored before it is.
+            self._writes = {name: rows for name, rows in self._writes.items() if name >= checkpoint.id}
 
     def _is_root(self, thread: str, ns: str) -> bool:
         return thread == self._thread and ns == ROOT

@@ -31,8 +31,12 @@ _SYNC: Final = "sync"
 class WriteQueue(Protocol):
     """Stores what an attempt writes, in order."""
 
-    def write(self, written: GraphWrites, *, waits: bool) -> Coroutine[Any, Any, None]:
-        """Add writes; with `waits`, return when they are committed."""
+    def add(self, written: GraphWrites) -> bool:
+        """Add writes, which are committed soon. Return False if too much is pending: the caller settles."""
+        ...
+
+    def write(self, written: GraphWrites) -> Coroutine[Any, Any, None]:
+        """Add writes and return when they are committed."""
         ...
 
     def settle(self) -> Coroutine[Any, Any, None]:
@@ -121,8 +125,11 @@ class RunSaver(RunlaneSaver):
 
     async def _store(self, writes: GraphWrites, run_id: str | None) -> None:
         self._recent.add(writes)
-        for row in (*writes.checkpoints, *writes.writes):
+        # The rows of one call have one thread and namespace.
+        for row in (*writes.checkpoints[:1], *writes.writes[:1]):
             self._written.add((row.thread, row.ns))
         # LangGraph executes the handler of an error when the error is durable.
-        waits = self._durability == _SYNC or any(row.channel == ERROR_SOURCE_NODE for row in writes.writes)
-        await self._queue.write(writes, waits=waits)
+        if self._durability == _SYNC or ERROR_SOURCE_NODE in [row.channel for row in writes.writes]:
+            await self._queue.write(writes)
+        elif not self._queue.add(writes):
+            await self._queue.settle()

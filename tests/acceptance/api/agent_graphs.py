@@ -57,7 +57,7 @@ async def talk(state: Chat) -> dict[str, Any]:
     return {"messages": [await model.ainvoke(state["messages"])]}
 
 
-def _chain(state: Any, **nodes: Any) -> StateGraph[Any, Any, Any, Any]:
+def chain(state: Any, **nodes: Any) -> StateGraph[Any, Any, Any, Any]:
     builder: StateGraph[Any, Any, Any, Any] = StateGraph(state)
     for name, node in nodes.items():
         builder.add_node(name, node)
@@ -68,9 +68,9 @@ def _chain(state: Any, **nodes: Any) -> StateGraph[Any, Any, Any, Any]:
 
 def add_graphs(app: App) -> App:
     """Host the recorded graphs."""
-    app.graph("three", _chain(State, a=_node("a"), b=_node("b"), c=_node("c")))
-    app.graph("human", _chain(State, a=_node("a"), ask=ask, c=_node("c")))
-    app.graph("sleepy", _chain(State, a=_node("a"), nap=nap, c=_node("c")))
-    app.graph("failing", _chain(State, a=_node("a"), boom=boom))
-    app.graph("chat", _chain(Chat, talk=talk))
+    app.graph("three", chain(State, a=_node("a"), b=_node("b"), c=_node("c")))
+    app.graph("human", chain(State, a=_node("a"), ask=ask, c=_node("c")))
+    app.graph("sleepy", chain(State, a=_node("a"), nap=nap, c=_node("c")))
+    app.graph("failing", chain(State, a=_node("a"), boom=boom))
+    app.graph("chat", chain(Chat, talk=talk))
     return app

@@ -88,20 +88,31 @@ class GraphWrites:
 
     def merged(self, later: GraphWrites | None) -> GraphWrites:
         """Return these writes followed by later ones of the same attempt."""
-        if later is None:
-            return self
+        return self if later is None else GraphWrites.joined([self, later])
+
+    @staticmethod
+    def joined(written: Sequence[GraphWrites]) -> GraphWrites:
+        """Return writes of one attempt in their order as one value."""
+        if len(written) == 1:
+            return written[0]
         return GraphWrites(
-            checkpoints=(*self.checkpoints, *later.checkpoints),
-            values=(*self.values, *later.values),
-            writes=(*self.writes, *later.writes),
-            thread=later.thread or self.thread,
+            checkpoints=tuple([row for item in written for row in item.checkpoints]),
+            values=tuple([row for item in written for row in item.values]),
+            writes=tuple([row for item in written for row in item.writes]),
+            thread=next((item.thread for item in reversed(written) if item.thread is not None), None),
         )
 
     @property
     def size(self) -> int:
         """The approximate size in bytes."""
-        size = sum(len(row.checkpoint) + len(row.metadata) + len(row.snapshot or "") for row in self.checkpoints)
-        size += sum(len(row.value) for row in self.values) + sum(len(row.value) for row in self.writes)
+        # Loops, because a generator for a few rows takes longer than the rows.
+        size = 0
+        for row in self.checkpoints:
+            size += len(row.checkpoint) + len(row.metadata) + len(row.snapshot or "")
+        for row in self.values:
+            size += len(row.value)
+        for row in self.writes:
+            size += len(row.value)
         return size + (len(self.thread.values or "") + len(self.thread.interrupts or "") if self.thread else 0)
 
 
