@@ -129,8 +129,9 @@ def test_the_graph_shows_the_state_of_each_step(page: Page, site: Site, runs: di
     expect(node("check")).to_contain_text("3\u00d7")
     expect(node("publish")).to_have_attribute("data-outcome", "pending")
     node("sources").get_by_role("link", name="open").click()
-    expect(node("look")).to_have_attribute("data-outcome", "done")
+    expect(node("sources/>look")).to_have_attribute("data-outcome", "done")
     page.go_back()
+    expect(node("sources/>look")).to_have_count(0)
     expect(node("approval")).to_be_visible()
 
 
