@@ -106,6 +106,12 @@ def keyed_site(folder: Path, *, port: int | None = None, **settings: str) -> Gen
         yield Site(server, folder, variables, key)
 
 
+def sync(site: Site) -> None:
+    """Store the definitions of the folder, which `runlane serve` does not read by itself."""
+    stored = command(site.folder, "sync", **site.variables)
+    assert stored.returncode == 0, stored.stderr
+
+
 def create_key(folder: Path, variables: Mapping[str, str], name: str, role: str, tenant: str = "default") -> str:
     """Create a key with a command and return it."""
     made = command(folder, "keys", "create", name, "--role", role, "--tenant", tenant, "--json", **variables)

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.server_process import command
 from tests.ui.conftest import OpenContext, PageProblems
-from tests.ui.site import Site, keyed_site
+from tests.ui.site import Site, keyed_site, sync
 from tests.ui.test_accessibility import findings
 from tests.ui.test_sign_in import sign_in
 
@@ -22,8 +22,7 @@ QUESTION = "Publish the report about the old lighthouse?"
 def site(tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
     """A server that needs keys and allows links."""
     with keyed_site(tmp_path_factory.mktemp("links"), RUNLANE_ACTION_LINKS="true") as opened:
-        stored = command(opened.folder, "sync", **opened.variables)
-        assert stored.returncode == 0, stored.stderr
+        sync(opened)
         yield opened
         opened.server.kill()
 

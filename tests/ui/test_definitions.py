@@ -133,3 +133,34 @@ def test_a_definition_of_files_is_locked_and_can_be_copied(page: Page, site: Sit
     page.get_by_role("button", name="Create", exact=True).click()
     expect(page).to_have_url(re.compile("broken_copy$"))
     assert site.call("GET", "/orchestrations/broken_copy")["definition"]["id"] == "broken_copy"
+
+
+def test_the_editor_says_what_the_field_under_the_cursor_means(page: Page, site: Site) -> None:
+    page.goto(f"{site.ui}/definitions/orchestrations/new/edit")
+    about = page.get_by_role("note", name="Field under the cursor")
+    expect(about).to_contain_text("Move the cursor to a field")
+    line = page.locator(".cm-line", has_text="print_content")
+    line.click()
+    expect(about).to_contain_text("steps[0].print_content")
+    schema = site.call("GET", "/schemas/orchestration")["$defs"]
+    expect(about).to_contain_text(schema["PrintStep"]["properties"]["print_content"]["description"])
+    # By keyboard: the line above has the type, which means the step.
+    page.keyboard.press("ArrowUp")
+    expect(about).to_contain_text("steps[0].type")
+    expect(about).to_contain_text(schema["PrintStep"]["description"])
+    # By pointer, without moving the cursor.
+    page.locator(".cm-line", has_text='"name"').hover(position={"x": 40, "y": 8})
+    meaning = schema["Orchestration"]["properties"]["name"]["description"]
+    expect(page.locator(".cm-tooltip-hover")).to_contain_text(meaning)
+
+
+def test_a_definition_shows_what_its_fields_mean(page: Page, site: Site) -> None:
+    page.goto(f"{site.ui}/definitions/orchestrations/report?tab=json")
+    tree = page.get_by_role("tree", name="the definition")
+    meaning = site.call("GET", "/schemas/orchestration")["$defs"]["Orchestration"]["properties"]["steps"]["description"]
+    expect(tree).to_contain_text(meaning)
+    page.get_by_label("Describe the fields").uncheck()
+    expect(tree).not_to_contain_text(meaning)
+    page.reload()
+    expect(tree).to_contain_text("Publish the report")
+    expect(tree).not_to_contain_text(meaning)

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import OpenContext, PageProblems
 from tests.ui.site import Site
+from tests.ui.test_accessibility import SCREENS, open_screen
 
 HOUR_MS = 3_600_000
 SLOW_MS = 5_000
@@ -86,3 +87,38 @@ def test_a_second_click_during_a_slow_answer_changes_nothing(page: Page, site: S
     found = site.call("GET", "/runs?target=resize&limit=100")["runs"]
     inputs = [site.get_run(run["run_id"])["input"] for run in found]
     assert [given["picture"] for given in inputs].count("once.png") == 1
+
+
+# Buttons, fields and links that are cut off: outside of the page, or of a box around them that does not scroll.
+CUT_OFF = """() => {
+  const cuts = (element) => /hidden|clip/.test(getComputedStyle(element).overflowX)
+  const scrolls = (element) => /auto|scroll/.test(getComputedStyle(element).overflowX)
+  const controls = [...document.querySelectorAll('main :is(button, a[href], input, select, textarea)')]
+  const cutOff = (element) => {
+    const box = element.getBoundingClientRect()
+    if (box.width === 0 || !element.checkVisibility({ visibilityProperty: true })) return false
+    for (let around = element.parentElement; around !== document.body; around = around.parentElement) {
+      if (scrolls(around) || around.matches('.react-flow, [role=treegrid]')) return false
+      const edge = around.getBoundingClientRect()
+      if (cuts(around) && (box.left < edge.left - 2 || box.right > edge.right + 2)) return true
+    }
+    return box.right > innerWidth + 2 || box.left < -2
+  }
+  return controls.filter(cutOff).map((element) => element.outerHTML.slice(0, 200))
+}"""
+
+
+def cut_off(page: Page) -> list[str]:
+    return page.evaluate(CUT_OFF)
+
+
+def test_every_screen_is_used_at_200_percent(
+    open_context: OpenContext, site: Site, runs: dict[str, str], problems: PageProblems
+) -> None:
+    # A browser window of 1280 by 800 pixels at 200 % has this many CSS pixels.
+    page = open_context(viewport={"width": 640, "height": 400}, device_scale_factor=2).new_page()
+    problems.watch(page, site.url)
+    for name in SCREENS:
+        open_screen(page, site, runs, name)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        assert cut_off(page) == [], name

@@ -129,8 +129,9 @@ def test_the_graph_shows_the_state_of_each_step(page: Page, site: Site, runs: di
     expect(node("check")).to_contain_text("3\u00d7")
     expect(node("publish")).to_have_attribute("data-outcome", "pending")
     node("sources").get_by_role("link", name="open").click()
-    expect(node("look")).to_have_attribute("data-outcome", "done")
+    expect(node("sources/>look")).to_have_attribute("data-outcome", "done")
     page.go_back()
+    expect(node("sources/>look")).to_have_count(0)
     expect(node("approval")).to_be_visible()
 
 
@@ -244,3 +245,31 @@ def test_a_missing_run_says_how_long_runs_are_kept(page: Page, site: Site, probl
     page.goto(f"{site.ui}/runs/run_{'0' * 32}")
     expect(page.get_by_text("This run does not exist")).to_be_visible()
     expect(page.get_by_text(re.compile(r"Ended runs are deleted after [\d.]+ days"))).to_be_visible()
+
+
+def test_the_zoom_of_the_timeline_is_in_the_address(page: Page, site: Site, runs: dict[str, str]) -> None:
+    open_run(page, site, runs["published"])
+    bar = row(page, "plan").get_by_title("plan: done")
+    before = bar.bounding_box()
+    axis = page.get_by_title("Drag to zoom")
+    box = axis.bounding_box()
+    assert before is not None
+    assert box is not None
+    page.mouse.move(box["x"] + 2, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 8)
+    page.mouse.up()
+    expect(page).to_have_url(re.compile(r"zoom=\d+\.\.\d+"))
+    zoomed = bar.bounding_box()
+    assert zoomed is not None
+    assert zoomed["width"] > before["width"] * 2
+    # A colleague who opens the link sees the same part.
+    page.reload()
+    expect(page.get_by_role("button", name="Show all")).to_be_enabled()
+    again = bar.bounding_box()
+    assert again is not None
+    assert abs(again["width"] - zoomed["width"]) < zoomed["width"] / 10
+    page.get_by_role("button", name="Show all").click()
+    expect(page).not_to_have_url(re.compile("zoom="))
+    page.goto(f"{site.ui}/runs/{runs['published']}?zoom=nonsense")
+    expect(page.get_by_role("button", name="Show all")).to_be_disabled()

@@ -2,9 +2,16 @@ import { describe, expect, it } from 'vitest'
 import type { Lane, Question } from '../src/api/types'
 import { turnsOf } from '../src/screens/chat/turns'
 import { stepIds, vocabularyOf } from '../src/screens/definitions/editor/complete'
-import { findStep, locate, stepAt } from '../src/screens/definitions/editor/locate'
+import { describeField } from '../src/screens/definitions/editor/describe'
+import { findStep, locate, pathAt, stepAt } from '../src/screens/definitions/editor/locate'
 import { letterConsequence, letterRequest, NO_OPTIONS } from '../src/screens/deadLetters/letterBulk'
 import { firstDraft, formOf, readAnswer } from '../src/screens/inbox/answerDraft'
+import { amountOf, capOf, raiseConsequence, raisedCap } from '../src/screens/inbox/budget'
+import { childPath, keysOf } from '../src/parts/json/rows'
+import { arrange } from '../src/screens/run/graph/arrange'
+import { openNodes, outerGraph, pathOf, type RunGraph, withInner } from '../src/screens/run/graph/nested'
+import { boundsOf, partOf, zoomText } from '../src/screens/run/timeline/part'
+import { makeScale } from '../src/screens/run/timeline/scale'
 import { firstTab } from '../src/screens/run/firstTab'
 import { slowStatements } from '../src/screens/system/slow'
 import { verdictOf } from '../src/screens/lanes/verdict'
@@ -130,5 +137,102 @@ describe('slow statements', () => {
     const one = { name: 'list_a', seconds: 0.2, count: 3, at: '2026-11-18T00:00:00Z' }
     const servers = [{ id: 'srv_1', figures: {} }, { id: 'srv_2', figures: { slow_statements: [one] } }, { id: 'srv_3', figures: { slow_statements: [{ ...one, seconds: 2 }] } }]
     expect(slowStatements(servers).map(({ server, seconds }) => [server, seconds])).toEqual([['srv_3', 2], ['srv_2', 0.2]])
+  })
+})
+
+describe('the meaning of a field', () => {
+  const schema = {
+    oneOf: [{ $ref: '#/$defs/Orchestration' }, { type: 'array', items: { $ref: '#/$defs/Orchestration' } }],
+    $defs: {
+      Orchestration: {
+        properties: {
+          on_cap: { description: 'When the cap is reached.', enum: ['fail', 'ask'], default: 'fail' },
+          steps: { description: 'The steps.', items: { oneOf: [{ $ref: '#/$defs/Print' }, { $ref: '#/$defs/Wait' }] } },
+          labels: { additionalProperties: { description: 'One label.', type: 'string' } },
+        },
+      },
+      Print: { description: 'Emit a text.', properties: { type: { const: 'print' }, content: { description: 'The text.', type: 'string' } } },
+      Wait: { description: 'Wait for a time.', properties: { type: { const: 'wait' }, content: { description: 'Seconds.', minimum: 1, type: 'number' } } },
+    },
+  }
+  const definition = { on_cap: 'ask', steps: [{ type: 'wait', content: 3 }, { type: 'print', content: 'x' }], labels: { 'a b': 'c' } }
+  it('is that of the kind of step', () => {
+    expect(describeField(schema, definition, ['steps', 0, 'content'])).toEqual({ place: 'steps[0].content', about: 'Seconds.', facts: 'number; at least 1' })
+    expect(describeField(schema, definition, ['steps', 1, 'content'])?.about).toBe('The text.')
+    expect(describeField(schema, definition, ['steps', 1, 'type'])?.about).toBe('Emit a text.')
+  })
+  it('names the allowed values and the default', () => {
+    expect(describeField(schema, definition, ['on_cap'])?.facts).toBe('fail, ask; default "fail"')
+    expect(describeField(schema, definition, ['labels', 'a b'])?.about).toBe('One label.')
+  })
+  it('is empty for what the schema does not know', () => {
+    expect(describeField(schema, definition, ['other'])).toBeNull()
+    expect(describeField(undefined, definition, ['on_cap'])).toBeNull()
+    expect(describeField(schema, definition, [])).toBeNull()
+  })
+  it('is found by the place of the cursor', () => {
+    expect(pathAt(TEXT, TEXT.indexOf('"b"}'))).toEqual(['steps', 0, 'next_step_id'])
+    expect(pathAt(TEXT, TEXT.indexOf('"type"'))).toEqual(['steps', 0, 'type'])
+    expect(pathAt(TEXT, TEXT.indexOf(', "note"') + 1)).toEqual(['id'])
+    expect(pathAt(TEXT, 0)).toEqual([])
+    expect(pathAt('{"a": ', 3)).toBeNull()
+  })
+  it('is found by the path of a row', () => {
+    const path = childPath(childPath(childPath('', 'steps'), 3), 'a "b".c')
+    expect(keysOf(path)).toEqual(['steps', 3, 'a "b".c'])
+  })
+})
+
+describe('a reached cap', () => {
+  const question = { about: 'budget', context: { scope: 'run', limit_usd: 0.02, spent_usd: 0.025 } } as unknown as Question
+  it('is raised on top of what was spent', () => {
+    const cap = capOf(question)!
+    expect(raisedCap(cap, 0.02)).toBeCloseTo(0.045)
+    expect(raiseConsequence(cap, 0.02)).toBe('The run may spend $0.020 more, up to $0.045. Other runs keep the cap.')
+    expect(raiseConsequence({ ...cap, scope: 'tenant' }, 1)).toContain('today')
+  })
+  it('takes amounts above zero alone', () => {
+    expect([' 0.5 ', '$2', '0', '-1', '', 'x', 'Infinity'].map(amountOf)).toEqual([0.5, 2, null, null, null, null, null])
+    expect(capOf({ ...question, about: 'step' } as Question)).toBeNull()
+  })
+})
+
+describe('the visible part of a timeline', () => {
+  const scale = makeScale({ start: 1_000, end: 3_601_000 }, [{ start: 1_000, end: 6_000 }, { start: 3_596_000, end: 3_601_000 }], true)
+  it('is the same part after it was written into the address', () => {
+    const part = partOf(boundsOf('2000..3597000'), scale, 1_000)!
+    expect(zoomText(part, scale, 1_000)).toBe('2000..3597000')
+  })
+  it('is left out for the whole line and for what is not a part', () => {
+    expect(zoomText({ from: 0, to: 1 }, scale, 1_000)).toBeNull()
+    expect([null, '', '5..5', '9..2', 'a..b', '1..', '1e9..2e9'].map(boundsOf)).toEqual([null, null, null, null, null, null, null])
+    expect(partOf(boundsOf('9000000..9000001'), scale, 1_000)).toBeNull()
+  })
+})
+
+describe('inner orchestrations in a graph', () => {
+  const outer = outerGraph({
+    run_id: 'run_1', path: '', taken: [0], steps: { sub: { last_path: 'rounds/2/sub' } },
+    graph: { orchestration_id: 'o', version: '1', nodes: [{ id: 'sub', container: null, type: 'orchestration' }], edges: [{ source: 'sub', target: null, kind: 'next', label: '', back: false }] },
+  } as unknown as RunGraph)
+  const inner = {
+    run_id: 'run_1', path: 'rounds/2/sub', taken: [0], steps: { a: { last_path: 'rounds/2/sub/>a' } },
+    graph: { orchestration_id: 'i', version: '1', nodes: [{ id: 'a', container: null }, { id: 'b', container: 'a' }], edges: [{ source: 'a', target: null, kind: 'next', label: '', back: false }] },
+  } as unknown as RunGraph
+  it('lie inside the step that runs them, each with its own end', () => {
+    const merged = withInner(outer, 'sub', inner)
+    expect(merged.nodes.map((node) => [node.id, node.container])).toEqual([['sub', null], ['sub/>a', 'sub'], ['sub/>b', 'sub/>a']])
+    expect(merged.edges[1]).toMatchObject({ source: 'sub/>a', target: 'sub/>$end' })
+    expect(merged.taken).toEqual([0, 1])
+    const places = new Map(arrange(merged.nodes, merged.edges).places.map((place) => [place.id, place.parent]))
+    expect(places.get('sub/>$end')).toBe('sub')
+    expect(places.get('$end')).toBeNull()
+  })
+  it('are read by the path of the latest execution', () => {
+    expect(pathOf(outer, 'sub', '')).toBe('rounds/2/sub')
+    expect(pathOf({ ...outer, steps: {} }, 'sub', 'x')).toBe('x/>sub')
+  })
+  it('are opened from the outside in, to the second level', () => {
+    expect(openNodes(['a/>b', 'a', 'c/>d', 'a/>b/>c'])).toEqual(['a', 'a/>b'])
   })
 })

@@ -51,7 +51,7 @@ export function CopyButton({ text, children }: { text: string | (() => string); 
 export function Command({ text }: { text: string }) {
   return (
     <div className="flex min-w-0 items-start gap-1 rounded-md border border-line bg-sunken py-1 pr-1 pl-2.5">
-      <code className="min-w-0 flex-1 overflow-x-auto py-0.5 font-mono text-xs whitespace-pre" tabIndex={0}>
+      <code className="min-w-0 flex-1 overflow-x-auto py-1 font-mono text-xs whitespace-pre" tabIndex={0}>
         {text}
       </code>
       <CopyIconButton text={text} label="Copy the command" />

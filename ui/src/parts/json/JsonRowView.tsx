@@ -44,11 +44,13 @@ export function Scalar({ value }: { value: unknown }) {
 interface RowProps {
   row: JsonRow
   found: boolean
+  /** What the entry means. */
+  about?: string
   onToggle: (path: string) => void
   onMore: (path: string, by: number) => void
 }
 
-export function JsonRowView({ row, found, onToggle, onMore }: RowProps) {
+export function JsonRowView({ row, found, about, onToggle, onMore }: RowProps) {
   const indent = { paddingLeft: row.depth * 14 + (row.size === null ? 16 : 0) }
   if (row.hidden !== undefined) {
     return (
@@ -82,7 +84,7 @@ export function JsonRowView({ row, found, onToggle, onMore }: RowProps) {
       className={cx('group flex min-w-0 items-start font-mono text-xs leading-5', found && 'bg-wait-soft')}
     >
       {row.size === null ? (
-        <span className="min-w-0">
+        <span className={about === undefined ? 'min-w-0' : 'max-w-2/3 min-w-0 shrink-0'}>
           {name}
           <Scalar value={row.value} />
         </span>
@@ -96,6 +98,11 @@ export function JsonRowView({ row, found, onToggle, onMore }: RowProps) {
             </span>
           </span>
         </button>
+      )}
+      {about !== undefined && (
+        <span title={about} className="ml-4 min-w-0 flex-1 truncate font-sans text-faint max-md:hidden">
+          {about}
+        </span>
       )}
       <span className="ml-1 hidden h-5 items-center group-focus-within:inline-flex group-hover:inline-flex">
         {row.path !== '' && <CopyIconButton text={row.path} label="Copy the path" />}

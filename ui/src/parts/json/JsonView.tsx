@@ -7,7 +7,7 @@ import { formatBytes, plural } from '@/format/number'
 import { IconButton } from '../Button'
 import { CopyIconButton } from '../Copy'
 import { JsonRowView } from './JsonRowView'
-import { ancestors, findPaths, isContainer, rowsOf, type Shape } from './rows'
+import { ancestors, findPaths, isContainer, keysOf, rowsOf, type Shape } from './rows'
 
 const ROW = 20
 const VIRTUAL_FROM = 150
@@ -19,6 +19,8 @@ interface JsonViewProps {
   openDepth?: number
   /** Without the tools, for a value inside a row. */
   bare?: boolean
+  /** What the entry at a path means. */
+  describe?: (path: (string | number)[]) => string | undefined
 }
 
 function useShape(value: unknown, openDepth: number) {
@@ -42,7 +44,7 @@ function useShape(value: unknown, openDepth: number) {
   return { rows, toggle, reveal, extend, sorted, setSorted }
 }
 
-export function JsonView({ value, label, openDepth = 2, bare = false }: JsonViewProps) {
+export function JsonView({ value, label, openDepth = 2, bare = false, describe }: JsonViewProps) {
   const { rows, toggle, reveal, extend, sorted, setSorted } = useShape(value, openDepth)
   const [searching, setSearching] = useState(false)
   const [text, setText] = useState('')
@@ -67,7 +69,7 @@ export function JsonView({ value, label, openDepth = 2, bare = false }: JsonView
   }
   const view = (index: number) => {
     const row = rows[index]!
-    return <JsonRowView key={`${row.path}:${row.hidden ?? ''}`} row={row} found={row.path === found && row.hidden === undefined} onToggle={toggle} onMore={extend} />
+    return <JsonRowView key={`${row.path}:${row.hidden ?? ''}`} row={row} found={row.path === found && row.hidden === undefined} about={row.path === '' ? undefined : describe?.(keysOf(row.path))} onToggle={toggle} onMore={extend} />
   }
   return (
     <div className="min-w-0">

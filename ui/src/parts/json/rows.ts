@@ -24,6 +24,11 @@ export function childPath(path: string, key: string | number): string {
   return /^[A-Za-z_]\w*$/.test(key) ? (path === '' ? key : `${path}.${key}`) : `${path}[${JSON.stringify(key)}]`
 }
 
+/** The keys and positions of a path that `childPath` has made. */
+export function keysOf(path: string): (string | number)[] {
+  return [...path.matchAll(/\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|([A-Za-z_]\w*)/g)].map(([, index, quoted, name]) => (index !== undefined ? Number(index) : quoted !== undefined ? (JSON.parse(quoted) as string) : name!))
+}
+
 function entriesOf(value: Record<string, unknown> | unknown[], sorted: boolean): [string | number, unknown][] {
   if (Array.isArray(value)) return value.map((item, index) => [index, item])
   const entries = Object.entries(value)

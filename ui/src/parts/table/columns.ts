@@ -7,7 +7,8 @@ export interface Column<Row> {
   title: string
   /** Pixels; the least width of a column that grows. */
   width: number
-  grow?: boolean
+  /** Takes a share of the free width; true is one. */
+  grow?: boolean | number
   align?: 'right'
   render: (row: Row) => ReactNode
   /** Shown only when chosen. */
@@ -37,7 +38,8 @@ export function templateOf<Row>(columns: Column<Row>[], choice: ColumnChoice, se
   const tracks = columns.map((column) => {
     const width = choice.widths[column.id]
     if (width !== undefined) return `${width}px`
-    return column.grow === true ? `minmax(${column.width}px, 1fr)` : `${column.width}px`
+    const share = Number(column.grow ?? 0)
+    return share > 0 ? `minmax(${column.width}px, ${share}fr)` : `${column.width}px`
   })
   return [...(selectable ? ['32px'] : []), ...tracks, ...(actions ? ['40px'] : [])].join(' ')
 }

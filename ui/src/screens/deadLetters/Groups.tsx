@@ -33,7 +33,7 @@ function GroupCard({ group, address, filter, onAct }: { group: Group; address: A
             {group.versions.length > 1 && <span className="text-wait">{plural(group.versions.length, 'version')}</span>}
           </p>
         </div>
-        <div className="text-right text-xs text-soft">
+        <div className="flex flex-col items-end gap-1 text-xs text-soft max-sm:ml-14 max-sm:items-start">
           <Sparkline values={group.daily} label={`Failures of the last ${group.daily.length} days`} />
           <p>last <Time at={group.last_died_at} style="relative" /> · first <Time at={group.first_failed_at} style="relative" /></p>
         </div>

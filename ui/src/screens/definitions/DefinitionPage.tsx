@@ -10,7 +10,6 @@ import { asCli } from '@/format/command'
 import { visible } from '@/format/text'
 import { Button, ButtonLink } from '@/parts/Button'
 import { CopyRead } from '@/parts/CopyRead'
-import { JsonView } from '@/parts/json/JsonView'
 import { Loaded } from '@/parts/Loading'
 import { Chip } from '@/parts/Meter'
 import { Page, PageHeader } from '@/parts/Panel'
@@ -19,6 +18,7 @@ import { Time } from '@/parts/Time'
 import { download } from '@/screens/runs/exportRows'
 import { ConnectionTab } from './ConnectionTab'
 import { DefinitionGraph } from './DefinitionGraph'
+import { DefinitionJson } from './DefinitionJson'
 import { isKind, type Kind, KINDS, targetOfDefinition } from './kinds'
 import { useDefinition } from './useDefinitions'
 import { UsesTab } from './UsesTab'
@@ -51,7 +51,7 @@ function DefinitionView({ kind, id }: { kind: Kind; id: string }) {
           <Tabs label="Views of the definition" selected={tab} link={(next) => address.link({ tab: next })} tabs={[...(kind === 'orchestrations' ? [{ id: 'graph', label: 'Graph' }] : []), { id: 'json', label: 'JSON' }, { id: 'versions', label: 'Versions' }, { id: 'uses', label: 'Dependencies' }, ...(kind === 'mcp-servers' ? [{ id: 'connection', label: 'Connection' }] : [])]} />
           <section className="min-h-0 flex-1 overflow-y-auto rounded-lg border border-line bg-surface">
             {tab === 'graph' && kind === 'orchestrations' && <DefinitionGraph id={id} version={version} selected={address.get('step')} onSelect={(step) => address.set({ step })} />}
-            {tab === 'json' && <div className="p-3"><JsonView value={found.definition} label="the definition" openDepth={3} /></div>}
+            {tab === 'json' && <DefinitionJson kind={kind} definition={found.definition} />}
             {tab === 'versions' && <VersionsTab kind={kind} id={id} address={address} />}
             {tab === 'uses' && <UsesTab kind={kind} id={id} />}
             {tab === 'connection' && kind === 'mcp-servers' && <ConnectionTab id={id} />}

@@ -22,7 +22,20 @@ export function Target({ target }: { target: string }) {
 }
 
 export function Tag({ name }: { name: string }) {
-  return <span className="mr-1 inline-block max-w-40 truncate rounded-sm bg-sunken px-1 align-bottom text-xs text-soft">{visible(name)}</span>
+  return <span className="mr-1 inline-block max-w-40 min-w-0 truncate rounded-sm bg-sunken px-1 align-bottom text-xs text-soft">{visible(name)}</span>
+}
+
+/** The first tag whole, and how many more there are where there is no room for them. */
+function Tags({ tags }: { tags: string[] }) {
+  const [first, ...more] = tags
+  if (first === undefined) return null
+  return (
+    <span className="@container flex min-w-0 items-center" title={tags.map(visible).join(', ')}>
+      <Tag name={first} />
+      {more.length > 0 && <span className="shrink-0 text-xs text-faint @min-[200px]:hidden">+{more.length}</span>}
+      <span className="hidden min-w-0 truncate @min-[200px]:inline">{more.map((tag) => <Tag key={tag} name={tag} />)}</span>
+    </span>
+  )
 }
 
 function Progress({ run }: { run: RunSummary }) {
@@ -42,20 +55,20 @@ function Progress({ run }: { run: RunSummary }) {
 }
 
 export const RUN_COLUMNS: Column<RunSummary>[] = [
-  { id: 'target', title: 'Target', width: 150, grow: true, fixed: true, render: (run) => <Target target={run.target} /> },
-  { id: 'status', title: 'Status', width: 132, fixed: true, render: (run) => <Status value={run.cancel_requested_at !== null && !isEnded(run.status) ? 'cancelling' : run.status} /> },
-  { id: 'id', title: 'Run', width: 84, render: (run) => <code title={run.run_id} className="font-mono text-xs text-soft">{shortId(run.run_id)}</code> },
-  { id: 'accepted', title: 'Accepted', width: 84, render: (run) => <Time at={run.accepted_at} style="relative" /> },
-  { id: 'started', title: 'Started', width: 84, wideOnly: true, render: (run) => <Time at={run.started_at} style="relative" /> },
-  { id: 'duration', title: 'Duration', width: 80, align: 'right', render: (run) => <Elapsed from={run.started_at} to={run.ended_at} running={!isEnded(run.status)} /> },
+  { id: 'target', title: 'Target', width: 130, grow: 3, fixed: true, render: (run) => <Target target={run.target} /> },
+  { id: 'status', title: 'Status', width: 142, fixed: true, render: (run) => <Status value={run.cancel_requested_at !== null && !isEnded(run.status) ? 'cancelling' : run.status} /> },
+  { id: 'id', title: 'Run', width: 80, render: (run) => <code title={run.run_id} className="font-mono text-xs text-soft">{shortId(run.run_id)}</code> },
+  { id: 'accepted', title: 'Accepted', width: 76, render: (run) => <Time at={run.accepted_at} style="relative" /> },
+  { id: 'started', title: 'Started', width: 76, wideOnly: true, render: (run) => <Time at={run.started_at} style="relative" /> },
+  { id: 'duration', title: 'Duration', width: 72, align: 'right', render: (run) => <Elapsed from={run.started_at} to={run.ended_at} running={!isEnded(run.status)} /> },
   { id: 'waited', title: 'Waited', width: 88, align: 'right', optional: true, render: (run) => <Elapsed from={run.accepted_at} to={run.started_at ?? run.ended_at} running={!isEnded(run.status)} /> },
-  { id: 'lane', title: 'Lane', width: 88, wideOnly: true, render: (run) => <span className="text-soft">{run.lane}</span> },
-  { id: 'tries', title: 'Tries', width: 50, align: 'right', wideOnly: true, render: (run) => <span className={run.tries > 1 ? 'tabular text-wait' : 'tabular text-faint'}>{run.tries}</span> },
-  { id: 'cost', title: 'Cost', width: 68, align: 'right', wideOnly: true, render: (run) => <span className="tabular text-soft">{formatCost(run.total_cost_usd)}</span> },
+  { id: 'lane', title: 'Lane', width: 80, wideOnly: true, render: (run) => <span className="text-soft">{run.lane}</span> },
+  { id: 'tries', title: 'Tries', width: 46, align: 'right', wideOnly: true, render: (run) => <span className={run.tries > 1 ? 'tabular text-wait' : 'tabular text-faint'}>{run.tries}</span> },
+  { id: 'cost', title: 'Cost', width: 66, align: 'right', wideOnly: true, render: (run) => <span className="tabular text-soft">{formatCost(run.total_cost_usd)}</span> },
   { id: 'tokens', title: 'Tokens', width: 72, align: 'right', optional: true, render: (run) => <span className="tabular text-soft">{formatShort(run.total_tokens)}</span> },
   { id: 'key', title: 'Key', width: 120, optional: true, render: (run) => <span className="text-soft">{run.ordering_key === null ? '' : visible(run.ordering_key)}</span> },
-  { id: 'progress', title: 'Progress', width: 136, wideOnly: true, render: (run) => <Progress run={run} /> },
-  { id: 'tags', title: 'Tags', width: 112, wideOnly: true, render: (run) => run.tags.map((tag) => <Tag key={tag} name={tag} />) },
+  { id: 'progress', title: 'Progress', width: 108, grow: 2, wideOnly: true, render: (run) => <Progress run={run} /> },
+  { id: 'tags', title: 'Tags', width: 100, grow: 2, wideOnly: true, render: (run) => <Tags tags={run.tags} /> },
   { id: 'tenant', title: 'Tenant', width: 110, optional: true, render: (run) => <span className="text-soft">{run.tenant}</span> },
   { id: 'priority', title: 'Priority', width: 64, align: 'right', optional: true, render: (run) => <span className="tabular text-soft">{run.priority}</span> },
   { id: 'worker', title: 'Worker', width: 100, optional: true, render: (run) => <code className="font-mono text-xs text-soft">{run.worker_id === null ? '' : shortId(run.worker_id)}</code> },

@@ -77,7 +77,7 @@ function Checks() {
                   <li key={`${finding.check} ${index}`} className="flex flex-wrap items-start gap-x-3 gap-y-0.5 px-3 py-2">
                     <Icon size={15} role="img" aria-label={word || finding.level} className={cx('mt-0.5 shrink-0', TONE_TEXT[tone])} />
                     <span className="w-36 font-medium">{PAGES[finding.check] === undefined ? finding.check : <Link href={PAGES[finding.check]!} className="text-accent underline">{finding.check}</Link>}</span>
-                    <div className="min-w-60 flex-1"><p className="break-words">{visible(finding.message)}</p>{finding.cure !== null && <p className="break-words text-soft">{visible(finding.cure)}</p>}</div>
+                    <div className="min-w-60 flex-1 max-sm:ml-6.5 max-sm:min-w-full max-sm:pr-6.5"><p className="break-words">{visible(finding.message)}</p>{finding.cure !== null && <p className="break-words text-soft">{visible(finding.cure)}</p>}</div>
                   </li>
                 )
               })}

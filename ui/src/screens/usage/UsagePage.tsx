@@ -116,10 +116,10 @@ function Quotas() {
         {({ quotas }) => (
           <ul className="divide-y divide-line">
             {quotas.map((quota) => (
-              <li key={quota.name} className="flex flex-wrap items-center gap-x-4 gap-y-1 px-3 py-2">
-                <span className="w-40 font-medium first-letter:uppercase" title={quota.name}>{quota.name.replace('_usd_', '_').replaceAll('_', ' ')}</span>
+              <li key={quota.name} className="grid grid-cols-[160px_1fr] items-center gap-x-4 gap-y-1 px-3 py-2 md:grid-cols-[160px_180px_1fr]">
+                <span className="font-medium first-letter:uppercase" title={quota.name}>{quota.name.replace('_usd_', '_').replaceAll('_', ' ')}</span>
                 {quota.used === null ? <span className="text-soft">{quota.limit === null ? 'no limit' : `at most ${formatCount(quota.limit)}`}</span> : <Meter label={quota.name} value={quota.used} max={quota.limit} tone={quota.limit !== null && quota.used >= quota.limit * 0.9 ? 'wait' : 'ok'} text={quota.limit === null ? `${formatCount(quota.used)}, no limit` : undefined} />}
-                <span className="min-w-60 flex-1 text-soft">{quota.description}</span>
+                <span className="text-soft max-md:col-span-2">{quota.description}</span>
               </li>
             ))}
           </ul>

@@ -23,6 +23,8 @@ import { useTargets } from '@/screens/start/targets'
 import { EDITOR_SOURCE, isKind, type Kind, KINDS } from '../kinds'
 import { type Summary, useDefinition, useDefinitionList, type Version } from '../useDefinitions'
 import { vocabularyOf } from './complete'
+import { describeField, type Path } from './describe'
+import { FieldHelp } from './FieldHelp'
 import { TextGraph } from './TextGraph'
 import { type Checked, useCheck } from './useCheck'
 
@@ -36,11 +38,12 @@ const EMPTY: Record<Kind, object> = {
   triggers: { id: 'new_trigger', event: 'order.created', target: { kind: 'task', name: 'task_name' } },
 }
 
-function useVocabulary(kind: Kind) {
+function useLanguage(kind: Kind) {
   const schema = useApi('/api/v2/schemas/{kind}', { path: { kind: KINDS[kind].one as never } }, { staleMs: 600_000 })
   const { targets } = useTargets()
   const tools = useDefinitionList('tools')
-  return useMemo(() => vocabularyOf(schema.data, [...targets.map((target) => target.name), ...tools.rows.map((tool) => tool.id)]), [schema.data, targets, tools.rows])
+  const vocabulary = useMemo(() => vocabularyOf(schema.data, [...targets.map((target) => target.name), ...tools.rows.map((tool) => tool.id)]), [schema.data, targets, tools.rows])
+  return { vocabulary, schema: schema.data }
 }
 
 function CheckState({ checked }: { checked: Checked }) {
@@ -101,7 +104,8 @@ function Editor({ kind, base, summary }: { kind: Kind; base: Version | null; sum
   const [copied, setCopied] = useState(false)
   const [saving, setSaving] = useState(false)
   const [step, setStep] = useState<string | null>(null)
-  const vocabulary = useVocabulary(kind)
+  const { vocabulary, schema } = useLanguage(kind)
+  const [path, setPath] = useState<Path | null>([])
   const checked = useCheck(kind, text)
   const owner = base === null || copied ? null : (summary?.source ?? null)
   const locked = owner !== null && owner !== EDITOR_SOURCE
@@ -125,7 +129,8 @@ function Editor({ kind, base, summary }: { kind: Kind; base: Version | null; sum
       {locked && <p role="status" className="rounded-md bg-wait-soft px-3 py-1.5 text-wait">The definition comes from the source "{owner}", such as files in Git; the next sync would overwrite a change made here. Change it there, or edit a copy.</p>}
       <section className="grid min-h-0 flex-1 overflow-hidden rounded-lg border border-line bg-surface lg:grid-cols-2">
         <div className="flex min-h-[300px] flex-col border-r border-line">
-          <div className="min-h-0 flex-1"><JsonEditor key={copied ? 'copy' : 'own'} text={text} onChange={setText} findings={checked.findings} vocabulary={vocabulary} readOnly={locked} step={step} onStep={setStep} /></div>
+          <div className="min-h-0 flex-1"><JsonEditor key={copied ? 'copy' : 'own'} text={text} onChange={setText} findings={checked.findings} vocabulary={vocabulary} readOnly={locked} step={step} onStep={setStep} onPath={setPath} describe={(at) => describeField(schema, checked.definition, at)} /></div>
+          <FieldHelp field={path === null || checked.definition === null ? null : describeField(schema, checked.definition, path)} />
           <Findings checked={checked} onStep={setStep} />
         </div>
         <div className="min-h-[300px] overflow-hidden">

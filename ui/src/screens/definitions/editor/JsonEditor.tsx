@@ -4,10 +4,11 @@ import { defaultKeymap, history, historyKeymap } from '@codemirror/commands'
 import { json, jsonParseLinter } from '@codemirror/lang-json'
 import { type Diagnostic, lintGutter, lintKeymap, linter, setDiagnostics } from '@codemirror/lint'
 import { EditorState } from '@codemirror/state'
-import { EditorView, highlightActiveLine, keymap, lineNumbers } from '@codemirror/view'
+import { EditorView, highlightActiveLine, hoverTooltip, keymap, lineNumbers, type Tooltip } from '@codemirror/view'
 import { useEffect, useRef } from 'react'
 import { complete, type Vocabulary } from './complete'
-import { findStep, locate, stepAt } from './locate'
+import { type FieldText, type Path } from './describe'
+import { findStep, locate, pathAt, stepAt } from './locate'
 
 export interface Finding {
   /** JSON Pointer of its place. */
@@ -26,6 +27,9 @@ interface JsonEditorProps {
   /** The step that a click in the graph has chosen. */
   step: string | null
   onStep: (step: string | null) => void
+  /** The field under the cursor; null while the text is not JSON. */
+  onPath: (path: Path | null) => void
+  describe: (path: Path) => FieldText | null
 }
 
 // The policy of the page allows style elements with its nonce only.
@@ -48,11 +52,29 @@ function diagnosticsOf(text: string, findings: Finding[]): Diagnostic[] {
   return findings.map((finding) => ({ ...locate(text, finding.pointer), severity: finding.severity, message: finding.message }))
 }
 
-export default function JsonEditor({ text, onChange, findings, vocabulary, readOnly, step, onStep }: JsonEditorProps) {
+/** What the field under the pointer means. */
+function fieldTooltip(text: string, at: number, describe: (path: Path) => FieldText | null): Tooltip | null {
+  const path = pathAt(text, at)
+  const found = path === null ? null : describe(path)
+  if (found === null) return null
+  const create = () => {
+    const dom = document.createElement('div')
+    dom.className = 'max-w-100 px-2 py-1 font-sans text-xs'
+    dom.append(found.about, document.createElement('br'))
+    const facts = document.createElement('span')
+    facts.className = 'text-soft'
+    facts.append(found.facts)
+    dom.append(facts)
+    return { dom }
+  }
+  return { pos: at, above: true, create }
+}
+
+export default function JsonEditor({ text, onChange, findings, vocabulary, readOnly, step, onStep, onPath, describe }: JsonEditorProps) {
   const host = useRef<HTMLDivElement>(null)
   const view = useRef<EditorView | null>(null)
-  const callbacks = useRef({ onChange, onStep, vocabulary })
-  callbacks.current = { onChange, onStep, vocabulary }
+  const callbacks = useRef({ onChange, onStep, onPath, describe, vocabulary })
+  callbacks.current = { onChange, onStep, onPath, describe, vocabulary }
   useEffect(() => {
     const created = new EditorView({
       parent: host.current!,
@@ -62,13 +84,17 @@ export default function JsonEditor({ text, onChange, findings, vocabulary, readO
           ...(NONCE === '' ? [] : [EditorView.cspNonce.of(NONCE)]),
           lineNumbers(), history(), json(), closeBrackets(), highlightActiveLine(), lintGutter(), EditorView.lineWrapping, THEME,
           linter(jsonParseLinter()),
+          hoverTooltip((shown, at) => fieldTooltip(shown.state.doc.toString(), at, callbacks.current.describe)),
           autocompletion({ override: [(context) => complete(callbacks.current.vocabulary)(context)] }),
           keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...historyKeymap, ...completionKeymap, ...lintKeymap]),
           EditorState.readOnly.of(readOnly),
           EditorView.contentAttributes.of({ 'aria-label': 'Definition as JSON' }),
           EditorView.updateListener.of((update) => {
             if (update.docChanged) callbacks.current.onChange(update.state.doc.toString())
-            if (update.selectionSet && update.view.hasFocus) callbacks.current.onStep(stepAt(update.state.doc.toString(), update.state.selection.main.head))
+            if (!update.selectionSet || !update.view.hasFocus) return
+            const [written, at] = [update.state.doc.toString(), update.state.selection.main.head]
+            callbacks.current.onStep(stepAt(written, at))
+            callbacks.current.onPath(pathAt(written, at))
           }),
         ],
       }),

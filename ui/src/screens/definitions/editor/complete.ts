@@ -44,7 +44,7 @@ export function complete(vocabulary: Vocabulary) {
     const before = context.state.sliceDoc(Math.max(0, word.from - 200), word.from)
     const key = /"([\w-]+)"\s*:\s*\[?(?:\s*"[^"]*"\s*,\s*)*$/.exec(before)?.[1]
     if (key === undefined) {
-      return { from: word.from + 1, options: [...vocabulary.keys].map(([label, detail]) => ({ label, detail: detail.slice(0, 60), type: 'property' })) }
+      return { from: word.from + 1, options: [...vocabulary.keys].map(([label, about]) => ({ label, info: about === '' ? undefined : about, type: 'property' })) }
     }
     const options = [...(vocabulary.values.get(key) ?? [])].map((label) => ({ label, type: 'enum' }))
     const steps = /step/.test(key) ? stepIds(context.state.doc.toString()).map((label) => ({ label, detail: 'step', type: 'variable' })) : []

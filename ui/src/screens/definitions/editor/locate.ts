@@ -96,3 +96,33 @@ export function stepAt(text: string, at: number): string | null {
     return null
   }
 }
+
+/** The keys and positions that lead to the value or the key at a place in the text; null while the text is not JSON. */
+export function pathAt(text: string, at: number): (string | number)[] | null {
+  try {
+    JSON.parse(text)
+  } catch {
+    return null
+  }
+  const path: (string | number)[] = []
+  const scanner = new Scanner(text)
+  scanner.space()
+  for (let open: number | null = scanner.at; open !== null; ) {
+    scanner.at = open
+    open = null
+    const array = text[scanner.at] === '['
+    if (!array && text[scanner.at] !== '{') break
+    scanner.entries((key, place) => {
+      const value = new Scanner(text)
+      value.at = scanner.at
+      value.value()
+      // The comma at the end of a line belongs to what is before it.
+      const end = text[value.at] === ',' ? value.at + 1 : value.at
+      if (at < place.from || at > end) return false
+      path.push(array ? Number(key) : key)
+      open = scanner.at
+      return true
+    })
+  }
+  return path
+}

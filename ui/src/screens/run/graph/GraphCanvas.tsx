@@ -5,11 +5,12 @@ import { Fullscreen, ZoomIn, ZoomOut } from 'lucide-react'
 import { useCallback, useDeferredValue, useEffect, useMemo, useState } from 'react'
 import { IconButton } from '@/parts/Button'
 import { Skeleton } from '@/parts/Loading'
-import { END, type GraphEdgeInput, type Place } from './arrange'
+import { type GraphEdgeInput, isEnd, type Place } from './arrange'
 import { type Box, firstView } from './firstView'
 import { RouteEdge } from './RouteEdge'
 import { EndNode, StepNode, type StepData } from './StepNode'
 import { type Standing, Standings, StandingsContext } from './standings'
+import { useAnchor } from './useAnchor'
 import { useArrangement } from './useArrangement'
 
 export interface GraphStep {
@@ -18,6 +19,13 @@ export interface GraphStep {
   type: string
   container: string | null
   uses: Record<string, string>
+}
+
+/** How the inner orchestration of a step is reached: drawn in place, or on a page of its own. */
+export interface InnerLink {
+  href: string
+  label: 'open' | 'close'
+  here: boolean
 }
 
 interface GraphCanvasProps {
@@ -30,8 +38,7 @@ interface GraphCanvasProps {
   steps?: Record<string, Standing>
   selected?: string | null
   onSelect?: (id: string) => void
-  /** A link to the graph of an inner orchestration. */
-  inner?: (step: GraphStep) => string | null
+  inner?: (step: GraphStep) => InnerLink | null
   /** Keep the last layout until the next one is computed, for a graph that is edited. */
   keep?: boolean
 }
@@ -66,6 +73,7 @@ function Tools() {
 function Canvas({ box, id, nodes, edges, taken = [], steps, selected = null, onSelect, inner, keep = false }: GraphCanvasProps & { box: Box }) {
   const arranged = useArrangement(id, nodes, edges, keep)
   const arrangement = arranged?.arrangement ?? null
+  const plain = steps === undefined
   const standings = useMemo(() => new Standings(), [id]) // eslint-disable-line react-hooks/exhaustive-deps
   useEffect(() => {
     if (steps !== undefined) standings.update(steps)
@@ -79,16 +87,17 @@ function Canvas({ box, id, nodes, edges, taken = [], steps, selected = null, onS
       const step = byId.get(place.id)
       const shared = placed(place)
       if (step === undefined) return { ...shared, type: 'end', data: {} }
-      const data: StepData = { name: step.name, type: step.type, container: containers.has(step.id), inner: inner?.(step) ?? null }
+      const data: StepData = { name: step.name, type: step.type, container: containers.has(step.id), plain, inner: inner?.(step) ?? null }
       return { ...shared, type: 'step', data, ariaLabel: `${step.type} ${step.name}` }
     })
-  }, [arranged, inner])
+  }, [arranged, inner, plain])
+  useAnchor(arrangement)
   const takenKey = taken.join(',')
   const flowEdges = useMemo<Edge[]>(() => {
     const known = new Set(takenKey === '' ? [] : takenKey.split(',').map(Number))
     return (arrangement?.lines ?? []).map((line) => {
       const used = line.edges.some((index) => known.has(index))
-      const colour = used ? 'var(--accent)' : line.kind === 'error' ? 'var(--bad)' : 'var(--line-strong)'
+      const colour = used ? 'var(--accent)' : line.kind === 'error' ? 'var(--bad)' : 'color-mix(in srgb, var(--idle) 55%, var(--surface))'
       return {
         id: line.id,
         source: line.source,
@@ -111,7 +120,7 @@ function Canvas({ box, id, nodes, edges, taken = [], steps, selected = null, onS
         edges={shownEdges}
         nodeTypes={NODE_TYPES}
         edgeTypes={EDGE_TYPES}
-        onNodeClick={(_event, node) => node.id !== END && onSelect?.(node.id)}
+        onNodeClick={(_event, node) => !isEnd(node.id) && onSelect?.(node.id)}
         nodesDraggable={false}
         nodesConnectable={false}
         edgesFocusable={false}

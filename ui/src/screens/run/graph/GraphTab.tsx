@@ -5,8 +5,11 @@ import { Link } from 'wouter'
 import { useApi } from '@/api/query'
 import type { Run } from '@/api/types'
 import { useAddress } from '@/app/address'
-import { Loaded } from '@/parts/Loading'
-import { GraphCanvas, type GraphStep } from './lazyCanvas'
+import { ErrorNote, Loaded } from '@/parts/Loading'
+import { INNER } from './arrange'
+import { GraphCanvas, type GraphStep, type InnerLink } from './lazyCanvas'
+import { levelOf, MOST_LEVELS, pathOf, type RunGraph } from './nested'
+import { useNestedGraph } from './useNestedGraph'
 
 interface GraphTabProps {
   run: Run
@@ -16,16 +19,16 @@ interface GraphTabProps {
 
 /** The orchestrations around the one that is shown. */
 function Crumbs({ path, link }: { path: string; link: (path: string | null) => string }) {
-  const parts = path.split('/>')
+  const parts = path.split(INNER)
   return (
-    <nav aria-label="Orchestrations around" className="flex items-center gap-1 border-b border-line px-3 py-1 text-xs">
+    <nav aria-label="Orchestrations around" className="flex flex-wrap items-center gap-1 border-b border-line px-3 py-1 text-xs">
       <Link href={link(null)} className="text-accent hover:underline">
         whole run
       </Link>
       {parts.map((part, index) => (
         <span key={part} className="flex items-center gap-1">
           <ChevronRight size={12} aria-hidden />
-          <Link href={link(parts.slice(0, index + 1).join('/>'))} className="text-accent hover:underline">
+          <Link href={link(parts.slice(0, index + 1).join(INNER))} className="text-accent hover:underline">
             {part}
           </Link>
         </span>
@@ -34,39 +37,49 @@ function Crumbs({ path, link }: { path: string; link: (path: string | null) => s
   )
 }
 
-export default function GraphTab({ run, selected, onSelect }: GraphTabProps) {
+function NestedGraph({ run, found, path, selected, onSelect }: GraphTabProps & { found: RunGraph; path: string }) {
   const address = useAddress()
-  const path = address.get('inner') ?? ''
-  const query = useApi('/api/v2/runs/{run_id}/graph', { path: { run_id: run.run_id }, query: { path } }, { topics: ['runs'], runId: run.run_id, keep: true })
-  const link = (inner: string | null) => address.link({ inner, step: null })
-  const base = address.link({ step: null, inner: null })
+  const wanted = address.all('open')
+  const { graph, problem } = useNestedGraph(run.run_id, found, wanted, path)
+  const { opened, steps } = graph
+  const search = address.params.toString()
   const inner = useCallback(
-    (step: GraphStep) => {
+    (step: GraphStep): InnerLink | null => {
       if (step.type !== 'orchestration') return null
-      const at = path === '' ? step.id : `${path}/>${step.id}`
-      return `${base}${base.includes('?') ? '&' : '?'}inner=${encodeURIComponent(at)}`
+      if (levelOf(step.id) >= MOST_LEVELS) return { href: address.link({ inner: pathOf(graph, step.id, path), open: null, step: null }), label: 'open', here: false }
+      // What lies inside is closed with it.
+      const others = wanted.filter((id) => id !== step.id && !id.startsWith(`${step.id}${INNER}`))
+      if (opened.has(step.id)) return { href: address.link({ open: others }), label: 'close', here: true }
+      return { href: address.link({ open: [...others, step.id] }), label: 'open', here: true }
     },
-    [path, base],
+    // The links change with the address and with what is drawn; the state of the steps is not part of them.
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+    [search, graph.id, path],
   )
   return (
-    <Loaded query={query}>
-      {({ graph, steps, taken }) => (
-        <div className="flex h-full min-h-0 flex-col">
-          {path !== '' && <Crumbs path={path} link={link} />}
-          <div className="min-h-0 flex-1">
-            <GraphCanvas
-              id={`${graph.orchestration_id}@${graph.version ?? ''}`}
-              nodes={graph.nodes as GraphStep[]}
-              edges={graph.edges}
-              taken={taken}
-              steps={steps as never}
-              selected={Object.entries(steps).find(([, standing]) => standing.last_path === selected)?.[0] ?? selected}
-              onSelect={(id) => onSelect(steps[id]?.last_path || id)}
-              inner={inner}
-            />
-          </div>
-        </div>
-      )}
-    </Loaded>
+    <div className="flex h-full min-h-0 flex-col">
+      {path !== '' && <Crumbs path={path} link={(to) => address.link({ inner: to, open: null, step: null })} />}
+      {problem !== null && <ErrorNote error={problem} />}
+      <div className="min-h-0 flex-1">
+        <GraphCanvas
+          key={path}
+          keep
+          id={graph.id}
+          nodes={graph.nodes}
+          edges={graph.edges}
+          taken={graph.taken}
+          steps={steps}
+          selected={Object.entries(steps).find(([, standing]) => standing.last_path === selected)?.[0] ?? selected}
+          onSelect={(id) => onSelect(steps[id]?.last_path || id)}
+          inner={inner}
+        />
+      </div>
+    </div>
   )
+}
+
+export default function GraphTab({ run, selected, onSelect }: GraphTabProps) {
+  const path = useAddress().get('inner') ?? ''
+  const query = useApi('/api/v2/runs/{run_id}/graph', { path: { run_id: run.run_id }, query: { path } }, { topics: ['runs'], runId: run.run_id, keep: true })
+  return <Loaded query={query}>{(found) => <NestedGraph run={run} found={found} path={path} selected={selected} onSelect={onSelect} />}</Loaded>
 }

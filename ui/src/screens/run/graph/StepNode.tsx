@@ -1,6 +1,6 @@
 /* A step on the graph. Its size is fixed, so the layout never changes; its state is a class. */
 import type { Node, NodeProps } from '@xyflow/react'
-import { ArrowRight } from 'lucide-react'
+import { ArrowRight, Maximize2, Minimize2 } from 'lucide-react'
 import { memo } from 'react'
 import { Link } from 'wouter'
 import { formatCost } from '@/format/number'
@@ -9,14 +9,16 @@ import { cx } from '@/parts/classes'
 import { StatusIcon } from '@/parts/Status'
 import { STEP_ICONS } from '@/parts/stepIcons'
 import { statusText, type Tone } from '@/text/status'
+import type { InnerLink } from './GraphCanvas'
 import { shownOutcome, useSelected, useStanding } from './standings'
 
 export interface StepData extends Record<string, unknown> {
   name: string
   type: string
   container: boolean
-  /** A link to the graph of an inner orchestration. */
-  inner: string | null
+  /** The graph shows a definition, not a run, so no step is pending. */
+  plain: boolean
+  inner: InnerLink | null
 }
 
 const BORDERS: Record<Tone, string> = {
@@ -38,6 +40,15 @@ function Ends() {
   )
 }
 
+function Inner({ link, name }: { link: InnerLink; name: string }) {
+  const Icon = !link.here ? ArrowRight : link.label === 'open' ? Maximize2 : Minimize2
+  return (
+    <Link href={link.href} className="nodrag ml-auto flex min-h-4 shrink-0 items-center gap-0.5 text-2xs text-accent" title={`${link.label === 'open' ? 'Open' : 'Close'} the inner orchestration of ${name}`}>
+      {link.label} <Icon size={11} aria-hidden />
+    </Link>
+  )
+}
+
 export const StepNode = memo(function StepNode({ id, data }: NodeProps<Node<StepData>>) {
   const standing = useStanding(id)
   const selected = useSelected(id)
@@ -51,7 +62,7 @@ export const StepNode = memo(function StepNode({ id, data }: NodeProps<Node<Step
       className={cx(
         'flex h-full w-full flex-col rounded-md border px-2 py-1 text-left',
         data.container ? 'bg-[color-mix(in_srgb,var(--sunken)_55%,transparent)]' : 'justify-center bg-raised',
-        tone === null ? 'border-dashed border-line-strong text-soft' : BORDERS[tone],
+        tone !== null ? BORDERS[tone] : data.plain ? 'border-idle' : 'border-dashed border-idle text-soft',
         selected && 'outline-2 outline-offset-2 outline-focus',
       )}
     >
@@ -61,7 +72,9 @@ export const StepNode = memo(function StepNode({ id, data }: NodeProps<Node<Step
         <span className="min-w-0 flex-1 truncate font-medium" title={`${data.name} (${data.type})`}>
           {visible(data.name)}
         </span>
+        {data.container && standing !== undefined && standing.executions > 1 && <span className="tabular text-2xs text-faint">{standing.executions}×</span>}
         {outcome !== null && <StatusIcon value={outcome} size={13} />}
+        {data.container && data.inner !== null && <Inner link={data.inner} name={data.name} />}
       </div>
       {!data.container && (
         <div className="flex items-center gap-2 text-2xs text-faint">
@@ -69,11 +82,7 @@ export const StepNode = memo(function StepNode({ id, data }: NodeProps<Node<Step
           {standing !== undefined && standing.executions > 1 && <span className="tabular">{standing.executions}×</span>}
           {standing !== undefined && standing.tries > 0 && <span className="text-wait">{standing.tries} failed</span>}
           {standing?.cost_usd != null && <span className="tabular">{formatCost(standing.cost_usd)}</span>}
-          {data.inner !== null && (
-            <Link href={data.inner} className="nodrag ml-auto flex items-center text-accent" title="Open the inner orchestration">
-              open <ArrowRight size={11} aria-hidden />
-            </Link>
-          )}
+          {data.inner !== null && <Inner link={data.inner} name={data.name} />}
         </div>
       )}
     </div>

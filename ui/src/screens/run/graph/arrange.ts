@@ -45,8 +45,21 @@ export interface Arrangement {
 export const NODE_WIDTH = 184
 export const NODE_HEIGHT = 46
 export const END = '$end'
+/** What ids have between a step and the steps of the inner orchestration that is drawn inside it. */
+export const INNER = '/>'
+const INNER_END = `${INNER}${END}`
 const HEAD = 34
 const PAD = 14
+
+/** The end of an orchestration; each inner one has its own. */
+export function isEnd(id: string): boolean {
+  return id === END || id.endsWith(INNER_END)
+}
+
+function endsOf(edges: GraphEdgeInput[]): GraphNodeInput[] {
+  const ids = new Set(edges.map((edge) => edge.target ?? END).filter(isEnd))
+  return [...ids].map((id) => ({ id, container: id === END ? null : id.slice(0, -INNER_END.length) }))
+}
 
 function ancestorsOf(id: string, container: Map<string, string | null>): string[] {
   const found: string[] = []
@@ -61,7 +74,7 @@ export function liftEdges(nodes: GraphNodeInput[], edges: GraphEdgeInput[]): Lin
   edges.forEach((edge, index) => {
     const target = edge.target ?? END
     const up = ancestorsOf(edge.source, container)
-    const down = target === END ? [END] : ancestorsOf(target, container)
+    const down = ancestorsOf(target, container)
     // The box around shows that a step belongs to a container.
     if (up.includes(target) || down.includes(edge.source)) return
     const shared = up.find((id) => down.includes(id)) ?? null
@@ -77,9 +90,9 @@ export function liftEdges(nodes: GraphNodeInput[], edges: GraphEdgeInput[]): Lin
 }
 
 export function arrange(nodes: GraphNodeInput[], edges: GraphEdgeInput[]): Arrangement {
-  const lines = liftEdges(nodes, edges)
-  const ends = lines.some((line) => line.target === END)
-  const all: GraphNodeInput[] = ends ? [...nodes, { id: END, container: null }] : nodes
+  const ends = endsOf(edges)
+  const lines = liftEdges([...nodes, ...ends], edges)
+  const all: GraphNodeInput[] = [...nodes, ...ends.filter((end) => lines.some((line) => line.target === end.id))]
   const parents = new Map(all.map((node) => [node.id, node.container]))
   const places = new Map<string, Place>()
 
@@ -90,7 +103,7 @@ export function arrange(nodes: GraphNodeInput[], edges: GraphEdgeInput[]): Arran
     graph.setDefaultEdgeLabel(() => ({}))
     for (const member of members) {
       const inner = all.some((node) => node.container === member.id)
-      const size = inner ? layOut(member.id) : member.id === END ? { width: 64, height: 28 } : { width: NODE_WIDTH, height: NODE_HEIGHT }
+      const size = inner ? layOut(member.id) : isEnd(member.id) ? { width: 64, height: 28 } : { width: NODE_WIDTH, height: NODE_HEIGHT }
       graph.setNode(member.id, size)
     }
     for (const line of lines) {

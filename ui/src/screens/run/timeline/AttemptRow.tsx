@@ -24,10 +24,10 @@ export function AttemptRow({ model, run, scale, view, template, now }: { model: 
             <span
               key={band.attempt}
               title={`Attempt ${band.attempt} on ${band.worker}: ${word}, ${formatDuration(((band.end ?? now) - band.start) / 1_000)}`}
-              className={cx('absolute top-1 h-5 min-w-1 overflow-hidden rounded-sm px-1 text-2xs leading-5 whitespace-nowrap', TONE_SOFT[tone])}
+              className={cx('absolute top-1 h-5 min-w-1 @container overflow-hidden rounded-sm text-2xs leading-5 whitespace-nowrap', TONE_SOFT[tone])}
               style={{ left: `${left * 100}%`, width: `max(4px, ${(right - left) * 100}%)` }}
             >
-              {band.attempt}: {word} {shortId(band.worker)}
+              <span className="hidden px-1 @min-[56px]:inline">{band.attempt}: {word} {shortId(band.worker)}</span>
             </span>
           )
         })}

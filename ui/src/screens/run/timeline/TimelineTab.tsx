@@ -60,7 +60,7 @@ export function TimelineTab({ run, store, selected, onSelect }: TimelineTabProps
   const start = Date.parse(run.accepted_at)
   // eslint-disable-next-line react-hooks/exhaustive-deps
   const scale = useMemo(() => makeScale({ start, end: Math.max(end, start + 1) }, busyIntervals(model, end), collapse), [version, start, end, collapse])
-  const view = useView(scroller)
+  const view = useView(scroller, scale, start)
   const virtualizer = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => ROW, overscan: 20 })
 
   const toggle = (id: string) => {

@@ -1,5 +1,8 @@
-/* The visible part of the time line: zoom with Ctrl and the wheel or by dragging over the axis. */
+/* The visible part of the time line: zoom with Ctrl and the wheel or by dragging over the axis. It is in the address. */
 import { type RefObject, useCallback, useEffect, useMemo, useState } from 'react'
+import { useAddress } from '@/app/address'
+import { boundsOf, partOf, zoomText } from './part'
+import type { Scale } from './scale'
 
 export interface View {
   from: number
@@ -15,13 +18,32 @@ export interface View {
 }
 
 const LEAST = 1e-6
+/** The address is written when the wheel rests: browsers refuse many changes of it in a second. */
+const REST_MS = 250
+const WHOLE = { from: 0, to: 1 }
 
-export function useView(scroller: RefObject<HTMLDivElement | null>): View {
-  const [{ from, to }, setRange] = useState({ from: 0, to: 1 })
+/** `start` is the time of the first point of the line. */
+export function useView(scroller: RefObject<HTMLDivElement | null>, scale: Scale, start: number): View {
+  const address = useAddress()
+  const text = address.get('zoom')
+  // What the address does not have yet.
+  const [moved, setMoved] = useState<{ from: number; to: number } | null>(null)
+  const { from, to } = useMemo(() => moved ?? partOf(boundsOf(text), scale, start) ?? WHOLE, [moved, text, scale, start])
+  const { set } = address
+  useEffect(() => {
+    if (moved === null) return
+    const timer = setTimeout(() => {
+      set({ zoom: zoomText(moved, scale, start) })
+      setMoved(null)
+    }, REST_MS)
+    return () => clearTimeout(timer)
+    // The scale of a running run grows; the part that was chosen is that of the moment of the choice.
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [moved, set])
   const show = useCallback((a: number, b: number) => {
-    const start = Math.max(0, Math.min(a, b))
-    const end = Math.min(1, Math.max(a, b))
-    if (end - start > LEAST) setRange({ from: start, to: end })
+    const low = Math.max(0, Math.min(a, b))
+    const high = Math.min(1, Math.max(a, b))
+    if (high - low > LEAST) setMoved({ from: low, to: high })
   }, [])
   const view = useMemo(() => {
     const zoom = (factor: number, at = 0.5) => {
@@ -37,7 +59,7 @@ export function useView(scroller: RefObject<HTMLDivElement | null>): View {
       place: (x: number) => (x - from) / (to - from),
       point: (place: number) => from + place * (to - from),
       show,
-      fit: () => setRange({ from: 0, to: 1 }),
+      fit: () => setMoved(WHOLE),
       zoom,
     }
   }, [from, to, show])
