@@ -8578,14 +8578,16 @@ LIMIT $3::INTEGER;
 
 -- read_event_page
 -- Read a page of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER ORDER BY run_events.seq
 LIMIT $3::INTEGER;
 
 -- read_event_range
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
     run_events.seq
@@ -8593,7 +8595,8 @@ LIMIT $4::INTEGER;
 
 -- read_event_range_newest
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
     run_events.seq DESC
@@ -8836,6 +8839,13 @@ LIMIT 1) AS anon_3)) END) AS next_tag, (SELECT (date_part('epoch', clock_timesta
 FROM resolved LEFT OUTER JOIN lanes ON lanes.name = resolved.lane LEFT OUTER JOIN lane_clocks ON lane_clocks.lane =
     resolved.lane;
 
+-- read_large_events
+-- Read the large values of some events of a run.
+SELECT run_events.seq, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq >= $2::INTEGER AND run_events.seq <= $3::INTEGER AND
+    octet_length(run_events.data) > 32768;
+
 -- read_last_events_of_type
 -- Read the last events of a type of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -8958,7 +8968,8 @@ FROM (SELECT $1::VARCHAR AS thread, $2::VARCHAR AS ns, $3::VARCHAR AS id, $4::BI
 
 -- read_next_events
 -- Read the next events of many runs.
-SELECT next.run_id, next.seq, next.type, next.attempt, next.at, next.data
+SELECT next.run_id, next.seq, next.type, next.attempt, next.at, CASE WHEN (octet_length(next.data) <= 32768) THEN
+    next.data END AS data
 FROM unnest($1::TEXT[], $2::INTEGER[]) AS batch(run_id, after) JOIN LATERAL (SELECT run_events.run_id AS run_id,
     run_events.seq AS seq, run_events.attempt AS attempt, run_events.type AS type, run_events.at AS at, run_events.data
     AS data
@@ -8967,7 +8978,8 @@ WHERE run_events.run_id = batch.run_id AND run_events.seq > batch.after ORDER BY
 LIMIT $3::INTEGER) AS next ON true ORDER BY next.run_id, next.seq;
 
 -- read_next_events (one member)
-SELECT next.run_id, next.seq, next.type, next.attempt, next.at, next.data
+SELECT next.run_id, next.seq, next.type, next.attempt, next.at, CASE WHEN (octet_length(next.data) <= 32768) THEN
+    next.data END AS data
 FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS after) AS batch JOIN LATERAL (SELECT run_events.run_id AS run_id,
     run_events.seq AS seq, run_events.attempt AS attempt, run_events.type AS type, run_events.at AS at, run_events.data
     AS data
@@ -9166,7 +9178,8 @@ WHERE runs.id = any ($1::TEXT[]);
 
 -- read_typed_event_range
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
     run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq
@@ -9174,7 +9187,8 @@ LIMIT $5::INTEGER;
 
 -- read_typed_event_range_newest
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
     run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq DESC
@@ -12194,22 +12208,40 @@ WHERE chat_turns.run_id = $1::VARCHAR;
 SELECT chat_turns.session_id, chat_turns.turn, chat_turns.run_id, chat_turns.message, chat_turns.at,
     coalesce(runs.status, chat_turns.status, 'failed') AS status, coalesce(run_results.result, chat_turns.answer) AS
     answer, coalesce(run_results.error, chat_turns.error) AS error, coalesce(runs.ended_at, chat_turns.ended_at) AS
-    ended_at, runs.id AS kept
+    ended_at, runs.id AS kept, counted.page_rows
+FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
+    chat_turns.run_id, (SELECT whole.session_id AS session_id, whole.turn AS turn, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT chat_turns.session_id AS session_id, chat_turns.turn AS turn, chat_turns.turn AS place_0, 0 +
+    coalesce(octet_length(chat_turns.message), 0) + coalesce(octet_length(chat_turns.answer), 0) +
+    coalesce(octet_length(run_results.result), 0) + coalesce(octet_length(run_results.error), 0) AS page_bytes
 FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
     chat_turns.run_id
-WHERE chat_turns.session_id = $1::VARCHAR AND chat_turns.turn > $2::INTEGER ORDER BY chat_turns.turn
-LIMIT $3::INTEGER;
+WHERE chat_turns.session_id = $1::VARCHAR AND chat_turns.turn > $2::INTEGER ORDER BY chat_turns.turn ASC
+LIMIT $3::INTEGER) AS whole) AS counted
+WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.turn AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY chat_turns.turn ASC;
 
 -- turns_before
 -- Read a page of turns of a chat session, newest first.
 SELECT chat_turns.session_id, chat_turns.turn, chat_turns.run_id, chat_turns.message, chat_turns.at,
     coalesce(runs.status, chat_turns.status, 'failed') AS status, coalesce(run_results.result, chat_turns.answer) AS
     answer, coalesce(run_results.error, chat_turns.error) AS error, coalesce(runs.ended_at, chat_turns.ended_at) AS
-    ended_at, runs.id AS kept
+    ended_at, runs.id AS kept, counted.page_rows
+FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
+    chat_turns.run_id, (SELECT whole.session_id AS session_id, whole.turn AS turn, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT chat_turns.session_id AS session_id, chat_turns.turn AS turn, chat_turns.turn AS place_0, 0 +
+    coalesce(octet_length(chat_turns.message), 0) + coalesce(octet_length(chat_turns.answer), 0) +
+    coalesce(octet_length(run_results.result), 0) + coalesce(octet_length(run_results.error), 0) AS page_bytes
 FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
     chat_turns.run_id
 WHERE chat_turns.session_id = $1::VARCHAR AND chat_turns.turn < $2::BIGINT ORDER BY chat_turns.turn DESC
-LIMIT $3::INTEGER;
+LIMIT $3::INTEGER) AS whole) AS counted
+WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.turn AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY chat_turns.turn DESC;
 
 -- unassign_kinds
 -- Remove the assignment of kinds of runs to lanes.

@@ -7075,21 +7075,24 @@ LIMIT ? OFFSET ?;
 
 -- read_event_page
 -- Read a page of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
 -- read_event_range
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
 -- read_event_range_newest
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq DESC
 LIMIT ? OFFSET ?;
@@ -7273,6 +7276,13 @@ LIMIT 1 OFFSET ?) AS anon_3)) END) AS next_tag, (SELECT now_us() AS now_us_1) AS
 FROM resolved LEFT OUTER JOIN lanes ON lanes.name = resolved.lane LEFT OUTER JOIN lane_clocks ON lane_clocks.lane =
     resolved.lane;
 
+-- read_large_events
+-- Read the large values of some events of a run.
+SELECT run_events.seq, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq >= ? AND run_events.seq <= ? AND length(cast(run_events.data as blob)) >
+    32768;
+
 -- read_last_events_of_type
 -- Read the last events of a type of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -7356,7 +7366,8 @@ FROM json_each(?) AS batch_members) AS batch JOIN checkpoints ON checkpoints.thr
 
 -- read_next_events
 -- Read the next events of many runs.
-SELECT run_events.run_id, run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.run_id, run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN
+    (length(cast(run_events.data as blob)) <= 32768) THEN run_events.data END AS data
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS "after"
 FROM json_each(?) AS batch_members) AS batch JOIN run_events ON run_events.run_id = batch.run_id AND run_events.seq >
     batch."after" AND run_events.seq <= batch."after" + ? ORDER BY run_events.run_id, run_events.seq;
@@ -7550,7 +7561,8 @@ WHERE runs.id in (select value from json_each(?));
 
 -- read_typed_event_range
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
     json_each(?)) ORDER BY run_events.seq
@@ -7558,7 +7570,8 @@ LIMIT ? OFFSET ?;
 
 -- read_typed_event_range_newest
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
     json_each(?)) ORDER BY run_events.seq DESC
@@ -9919,22 +9932,42 @@ WHERE chat_turns.run_id = ?;
 SELECT chat_turns.session_id, chat_turns.turn, chat_turns.run_id, chat_turns.message, chat_turns.at,
     coalesce(runs.status, chat_turns.status, 'failed') AS status, coalesce(run_results.result, chat_turns.answer) AS
     answer, coalesce(run_results.error, chat_turns.error) AS error, coalesce(runs.ended_at, chat_turns.ended_at) AS
-    ended_at, runs.id AS kept
+    ended_at, runs.id AS kept, counted.page_rows
+FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
+    chat_turns.run_id, (SELECT whole.session_id AS session_id, whole.turn AS turn, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT chat_turns.session_id AS session_id, chat_turns.turn AS turn, chat_turns.turn AS place_0, 0 +
+    coalesce(length(cast(chat_turns.message as blob)), 0) + coalesce(length(cast(chat_turns.answer as blob)), 0) +
+    coalesce(length(cast(run_results.result as blob)), 0) + coalesce(length(cast(run_results.error as blob)), 0) AS
+    page_bytes
 FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
     chat_turns.run_id
-WHERE chat_turns.session_id = ? AND chat_turns.turn > ? ORDER BY chat_turns.turn
-LIMIT ? OFFSET ?;
+WHERE chat_turns.session_id = ? AND chat_turns.turn > ? ORDER BY chat_turns.turn ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.turn AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY chat_turns.turn ASC;
 
 -- turns_before
 -- Read a page of turns of a chat session, newest first.
 SELECT chat_turns.session_id, chat_turns.turn, chat_turns.run_id, chat_turns.message, chat_turns.at,
     coalesce(runs.status, chat_turns.status, 'failed') AS status, coalesce(run_results.result, chat_turns.answer) AS
     answer, coalesce(run_results.error, chat_turns.error) AS error, coalesce(runs.ended_at, chat_turns.ended_at) AS
-    ended_at, runs.id AS kept
+    ended_at, runs.id AS kept, counted.page_rows
+FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
+    chat_turns.run_id, (SELECT whole.session_id AS session_id, whole.turn AS turn, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT chat_turns.session_id AS session_id, chat_turns.turn AS turn, chat_turns.turn AS place_0, 0 +
+    coalesce(length(cast(chat_turns.message as blob)), 0) + coalesce(length(cast(chat_turns.answer as blob)), 0) +
+    coalesce(length(cast(run_results.result as blob)), 0) + coalesce(length(cast(run_results.error as blob)), 0) AS
+    page_bytes
 FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
     chat_turns.run_id
 WHERE chat_turns.session_id = ? AND chat_turns.turn < ? ORDER BY chat_turns.turn DESC
-LIMIT ? OFFSET ?;
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.turn AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY chat_turns.turn DESC;
 
 -- unassign_kinds
 -- Remove the assignment of kinds of runs to lanes.
