@@ -13,7 +13,7 @@ from runlane.api.tail import Tail
 from runlane.bus.memory import MemoryBus
 from runlane.domain.events import Notice
 from runlane.errors import InvalidRequest, RunNotFound
-from runlane.store.queue.events import RunPosition, read_page, read_positions
+from runlane.store.queue.events import INLINE_BYTES, PART_BYTES, RunPosition, read_page, read_positions
 from runlane.store.sql.database import Database
 from tests.harness import Store, entry_of
 
@@ -205,3 +205,23 @@ async def test_a_reader_of_a_new_run_reads_once_its_subscription_has_begun(
     assert b'"type":"worker_picked_up"' in await reader.next(10)
     assert positions.reads == [[run_id]]
     await tail.stop()
+
+
+async def test_large_events_reach_live_readers_in_order(store: Store, tail: Tail, bus: MemoryBus) -> None:
+    run_id = await store.add()
+    claimed = await store.claim_one()
+    reader = await tail.follow(run_id, 0)
+    found = [int(number) for number in _ID.findall(await reader.next(10))]
+    sizes = [1, INLINE_BYTES, 10, PART_BYTES, PART_BYTES // 2, 1]
+    for size in sizes:
+        await store.record(entry_of(claimed, events=[("log", f'{{"message":"{"x" * size}"}}')]))
+    bus.publish([Notice(run_id, 2 + len(sizes))])
+    while found[-1] < 2 + len(sizes):
+        piece = await reader.next(10)
+        assert len(piece) <= PART_BYTES + 1000
+        found += (int(number) for number in _ID.findall(piece))
+    assert found == list(range(1, 3 + len(sizes)))
+    # It is live again.
+    await store.record(entry_of(claimed, events=[("log", "{}")]))
+    bus.publish([Notice(run_id, found[-1] + 1)])
+    assert [int(number) for number in _ID.findall(await reader.next(10))] == [found[-1] + 1]

@@ -3526,13 +3526,20 @@ FROM run_waits
 WHERE run_waits.run_id = $1::VARCHAR AND run_waits.answered_by = $2::VARCHAR;
 
 -- events_before_wait
--- Read the events that a new wait may use, oldest first.
+-- Read a page of the events that a new wait may use, oldest first.
 SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
-    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at,
+    counted.page_rows
+FROM stored_events, (SELECT whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT stored_events.id AS id, stored_events.id AS place_0, 0 + coalesce(octet_length(stored_events.data), 0) AS
+    page_bytes
 FROM stored_events
 WHERE stored_events.tenant = $1::VARCHAR AND stored_events.name = $2::VARCHAR AND stored_events.received_at >=
-    $3::BIGINT ORDER BY stored_events.id
-LIMIT 1000;
+    $3::BIGINT AND stored_events.id > $4::VARCHAR ORDER BY stored_events.id ASC
+LIMIT $5::INTEGER) AS whole) AS counted
+WHERE stored_events.id = counted.id AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    stored_events.id ASC;
 
 -- events_to_replay
 -- Read stored events from a time on, with what a trigger made of them.
@@ -5977,12 +5984,19 @@ LIMIT $4::INTEGER;
 -- list_events
 -- Read a page of a tenant's events, newest first.
 SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
-    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at,
+    counted.page_rows
+FROM stored_events, (SELECT whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT stored_events.id AS id, stored_events.id AS place_0, 0 + coalesce(octet_length(stored_events.data), 0) AS
+    page_bytes
 FROM stored_events
 WHERE stored_events.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR stored_events.name = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR stored_events.key = $3::VARCHAR) AND (CAST($4::VARCHAR AS TEXT) IS NULL OR
     stored_events.id < $4::VARCHAR) ORDER BY stored_events.id DESC
-LIMIT $5::INTEGER;
+LIMIT $5::INTEGER) AS whole) AS counted
+WHERE stored_events.id = counted.id AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    stored_events.id DESC;
 
 -- list_firings
 -- Read a page of the firings of a schedule, newest first.
@@ -8597,14 +8611,16 @@ LIMIT $3::INTEGER;
 
 -- read_event_page
 -- Read a page of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER ORDER BY run_events.seq
 LIMIT $3::INTEGER;
 
 -- read_event_range
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
     run_events.seq
@@ -8612,7 +8628,8 @@ LIMIT $4::INTEGER;
 
 -- read_event_range_newest
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER ORDER BY
     run_events.seq DESC
@@ -8855,6 +8872,13 @@ LIMIT 1) AS anon_3)) END) AS next_tag, (SELECT (date_part('epoch', clock_timesta
 FROM resolved LEFT OUTER JOIN lanes ON lanes.name = resolved.lane LEFT OUTER JOIN lane_clocks ON lane_clocks.lane =
     resolved.lane;
 
+-- read_large_events
+-- Read the large values of some events of a run.
+SELECT run_events.seq, run_events.data
+FROM run_events
+WHERE run_events.run_id = $1::VARCHAR AND run_events.seq >= $2::INTEGER AND run_events.seq <= $3::INTEGER AND
+    octet_length(run_events.data) > 32768;
+
 -- read_last_events_of_type
 -- Read the last events of a type of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -8977,7 +9001,8 @@ FROM (SELECT $1::VARCHAR AS thread, $2::VARCHAR AS ns, $3::VARCHAR AS id, $4::BI
 
 -- read_next_events
 -- Read the next events of many runs.
-SELECT next.run_id, next.seq, next.type, next.attempt, next.at, next.data
+SELECT next.run_id, next.seq, next.type, next.attempt, next.at, CASE WHEN (octet_length(next.data) <= 32768) THEN
+    next.data END AS data
 FROM unnest($1::TEXT[], $2::INTEGER[]) AS batch(run_id, after) JOIN LATERAL (SELECT run_events.run_id AS run_id,
     run_events.seq AS seq, run_events.attempt AS attempt, run_events.type AS type, run_events.at AS at, run_events.data
     AS data
@@ -8986,7 +9011,8 @@ WHERE run_events.run_id = batch.run_id AND run_events.seq > batch.after ORDER BY
 LIMIT $3::INTEGER) AS next ON true ORDER BY next.run_id, next.seq;
 
 -- read_next_events (one member)
-SELECT next.run_id, next.seq, next.type, next.attempt, next.at, next.data
+SELECT next.run_id, next.seq, next.type, next.attempt, next.at, CASE WHEN (octet_length(next.data) <= 32768) THEN
+    next.data END AS data
 FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS after) AS batch JOIN LATERAL (SELECT run_events.run_id AS run_id,
     run_events.seq AS seq, run_events.attempt AS attempt, run_events.type AS type, run_events.at AS at, run_events.data
     AS data
@@ -9185,7 +9211,8 @@ WHERE runs.id = any ($1::TEXT[]);
 
 -- read_typed_event_range
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
     run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq
@@ -9193,7 +9220,8 @@ LIMIT $5::INTEGER;
 
 -- read_typed_event_range_newest
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (octet_length(run_events.data) <=
+    32768) THEN run_events.data END AS data, octet_length(run_events.data) AS size
 FROM run_events
 WHERE run_events.run_id = $1::VARCHAR AND run_events.seq > $2::INTEGER AND run_events.seq < $3::INTEGER AND
     run_events.type = any ($4::TEXT[]) ORDER BY run_events.seq DESC
@@ -12213,22 +12241,40 @@ WHERE chat_turns.run_id = $1::VARCHAR;
 SELECT chat_turns.session_id, chat_turns.turn, chat_turns.run_id, chat_turns.message, chat_turns.at,
     coalesce(runs.status, chat_turns.status, 'failed') AS status, coalesce(run_results.result, chat_turns.answer) AS
     answer, coalesce(run_results.error, chat_turns.error) AS error, coalesce(runs.ended_at, chat_turns.ended_at) AS
-    ended_at, runs.id AS kept
+    ended_at, runs.id AS kept, counted.page_rows
+FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
+    chat_turns.run_id, (SELECT whole.session_id AS session_id, whole.turn AS turn, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT chat_turns.session_id AS session_id, chat_turns.turn AS turn, chat_turns.turn AS place_0, 0 +
+    coalesce(octet_length(chat_turns.message), 0) + coalesce(octet_length(chat_turns.answer), 0) +
+    coalesce(octet_length(run_results.result), 0) + coalesce(octet_length(run_results.error), 0) AS page_bytes
 FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
     chat_turns.run_id
-WHERE chat_turns.session_id = $1::VARCHAR AND chat_turns.turn > $2::INTEGER ORDER BY chat_turns.turn
-LIMIT $3::INTEGER;
+WHERE chat_turns.session_id = $1::VARCHAR AND chat_turns.turn > $2::INTEGER ORDER BY chat_turns.turn ASC
+LIMIT $3::INTEGER) AS whole) AS counted
+WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.turn AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY chat_turns.turn ASC;
 
 -- turns_before
 -- Read a page of turns of a chat session, newest first.
 SELECT chat_turns.session_id, chat_turns.turn, chat_turns.run_id, chat_turns.message, chat_turns.at,
     coalesce(runs.status, chat_turns.status, 'failed') AS status, coalesce(run_results.result, chat_turns.answer) AS
     answer, coalesce(run_results.error, chat_turns.error) AS error, coalesce(runs.ended_at, chat_turns.ended_at) AS
-    ended_at, runs.id AS kept
+    ended_at, runs.id AS kept, counted.page_rows
+FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
+    chat_turns.run_id, (SELECT whole.session_id AS session_id, whole.turn AS turn, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT chat_turns.session_id AS session_id, chat_turns.turn AS turn, chat_turns.turn AS place_0, 0 +
+    coalesce(octet_length(chat_turns.message), 0) + coalesce(octet_length(chat_turns.answer), 0) +
+    coalesce(octet_length(run_results.result), 0) + coalesce(octet_length(run_results.error), 0) AS page_bytes
 FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
     chat_turns.run_id
 WHERE chat_turns.session_id = $1::VARCHAR AND chat_turns.turn < $2::BIGINT ORDER BY chat_turns.turn DESC
-LIMIT $3::INTEGER;
+LIMIT $3::INTEGER) AS whole) AS counted
+WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.turn AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY chat_turns.turn DESC;
 
 -- unassign_kinds
 -- Remove the assignment of kinds of runs to lanes.
@@ -12251,8 +12297,7 @@ UPDATE run_children SET cancel_at=$1::BIGINT FROM (SELECT $2::VARCHAR AS key, $3
 
 -- unmatched_events
 -- Find events for which no triggers were looked up yet.
-SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
-    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+SELECT stored_events.id, stored_events.tenant, stored_events.name
 FROM stored_events
 WHERE stored_events.matched_at IS NULL ORDER BY stored_events.id
 LIMIT 100 FOR UPDATE SKIP LOCKED;
@@ -12260,11 +12305,18 @@ LIMIT 100 FOR UPDATE SKIP LOCKED;
 -- unsearched_waits
 -- Find new waits that were not compared with earlier events.
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.name, run_waits.match, run_waits.opened_at -
-    run_waits.lookback_us AS since
+    run_waits.lookback_us AS since, counted.page_rows
+FROM run_waits, (SELECT whole.run_id AS run_id, whole.path AS path, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED
+    PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT run_waits.run_id AS run_id, run_waits.path AS path, run_waits.opened_at AS place_0, run_waits.run_id AS
+    place_1, run_waits.path AS place_2, 0 + coalesce(octet_length(run_waits.match), 0) AS page_bytes
 FROM run_waits
 WHERE run_waits.match IS NOT NULL AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
-    run_waits.looked_at IS NULL ORDER BY run_waits.opened_at
-LIMIT 100;
+    run_waits.looked_at IS NULL ORDER BY run_waits.opened_at ASC, run_waits.run_id ASC, run_waits.path ASC
+LIMIT 100) AS whole) AS counted
+WHERE run_waits.run_id = counted.run_id AND run_waits.path = counted.path AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY run_waits.opened_at ASC, run_waits.run_id ASC, run_waits.path ASC;
 
 -- unverified_webhook_sources
 -- Find sources of incoming webhooks without a verified request.
@@ -12423,13 +12475,20 @@ WHERE run_waits.run_id = $1::VARCHAR AND run_waits.kind = 'event' AND run_waits.
 
 -- waits_for_tenant_event
 -- Read a page of the open waits for an event of a tenant.
-SELECT run_waits.run_id, run_waits.path, run_waits.match
+SELECT run_waits.run_id, run_waits.path, run_waits.match, counted.page_rows
+FROM run_waits, (SELECT whole.run_id AS run_id, whole.path AS path, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND
+    CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT run_waits.run_id AS run_id, run_waits.path AS path, run_waits.run_id AS place_0, run_waits.path AS place_1,
+    0 + coalesce(octet_length(run_waits.match), 0) AS page_bytes
 FROM run_waits
 WHERE run_waits.tenant = $1::VARCHAR AND run_waits.name = $2::VARCHAR AND run_waits.match IS NOT NULL AND
     run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND run_waits.opened_at - run_waits.lookback_us <=
     $3::BIGINT AND (run_waits.run_id > $4::VARCHAR OR run_waits.run_id = $4::VARCHAR AND run_waits.path > $5::VARCHAR)
-    ORDER BY run_waits.run_id, run_waits.path
-LIMIT 500;
+    ORDER BY run_waits.run_id ASC, run_waits.path ASC
+LIMIT 500) AS whole) AS counted
+WHERE run_waits.run_id = counted.run_id AND run_waits.path = counted.path AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY run_waits.run_id ASC, run_waits.path ASC;
 
 -- waits_of_run
 -- Read the open and answered waits of a run.

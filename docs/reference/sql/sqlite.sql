@@ -2579,12 +2579,20 @@ FROM run_waits
 WHERE run_waits.run_id = ? AND run_waits.answered_by = ?;
 
 -- events_before_wait
--- Read the events that a new wait may use, oldest first.
+-- Read a page of the events that a new wait may use, oldest first.
 SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
-    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at,
+    counted.page_rows
+FROM stored_events, (SELECT whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT stored_events.id AS id, stored_events.id AS place_0, 0 + coalesce(length(cast(stored_events.data as blob)),
+    0) AS page_bytes
 FROM stored_events
-WHERE stored_events.tenant = ? AND stored_events.name = ? AND stored_events.received_at >= ? ORDER BY stored_events.id
-LIMIT 1000 OFFSET ?;
+WHERE stored_events.tenant = ? AND stored_events.name = ? AND stored_events.received_at >= ? AND stored_events.id > ?
+    ORDER BY stored_events.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE stored_events.id = counted.id AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    stored_events.id ASC;
 
 -- events_to_replay
 -- Read stored events from a time on, with what a trigger made of them.
@@ -4806,11 +4814,18 @@ LIMIT ? OFFSET ?;
 -- list_events
 -- Read a page of a tenant's events, newest first.
 SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
-    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at,
+    counted.page_rows
+FROM stored_events, (SELECT whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT stored_events.id AS id, stored_events.id AS place_0, 0 + coalesce(length(cast(stored_events.data as blob)),
+    0) AS page_bytes
 FROM stored_events
 WHERE stored_events.tenant = ? AND (CAST(? AS TEXT) IS NULL OR stored_events.name = ?) AND (CAST(? AS TEXT) IS NULL OR
     stored_events."key" = ?) AND (CAST(? AS TEXT) IS NULL OR stored_events.id < ?) ORDER BY stored_events.id DESC
-LIMIT ? OFFSET ?;
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE stored_events.id = counted.id AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    stored_events.id DESC;
 
 -- list_firings
 -- Read a page of the firings of a schedule, newest first.
@@ -7092,21 +7107,24 @@ LIMIT ? OFFSET ?;
 
 -- read_event_page
 -- Read a page of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
 -- read_event_range
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq
 LIMIT ? OFFSET ?;
 
 -- read_event_range_newest
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? ORDER BY run_events.seq DESC
 LIMIT ? OFFSET ?;
@@ -7290,6 +7308,13 @@ LIMIT 1 OFFSET ?) AS anon_3)) END) AS next_tag, (SELECT now_us() AS now_us_1) AS
 FROM resolved LEFT OUTER JOIN lanes ON lanes.name = resolved.lane LEFT OUTER JOIN lane_clocks ON lane_clocks.lane =
     resolved.lane;
 
+-- read_large_events
+-- Read the large values of some events of a run.
+SELECT run_events.seq, run_events.data
+FROM run_events
+WHERE run_events.run_id = ? AND run_events.seq >= ? AND run_events.seq <= ? AND length(cast(run_events.data as blob)) >
+    32768;
+
 -- read_last_events_of_type
 -- Read the last events of a type of a run.
 SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
@@ -7373,7 +7398,8 @@ FROM json_each(?) AS batch_members) AS batch JOIN checkpoints ON checkpoints.thr
 
 -- read_next_events
 -- Read the next events of many runs.
-SELECT run_events.run_id, run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.run_id, run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN
+    (length(cast(run_events.data as blob)) <= 32768) THEN run_events.data END AS data
 FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS "after"
 FROM json_each(?) AS batch_members) AS batch JOIN run_events ON run_events.run_id = batch.run_id AND run_events.seq >
     batch."after" AND run_events.seq <= batch."after" + ? ORDER BY run_events.run_id, run_events.seq;
@@ -7567,7 +7593,8 @@ WHERE runs.id in (select value from json_each(?));
 
 -- read_typed_event_range
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
     json_each(?)) ORDER BY run_events.seq
@@ -7575,7 +7602,8 @@ LIMIT ? OFFSET ?;
 
 -- read_typed_event_range_newest
 -- Read a part of the events of a run.
-SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, run_events.data
+SELECT run_events.seq, run_events.type, run_events.attempt, run_events.at, CASE WHEN (length(cast(run_events.data as
+    blob)) <= 32768) THEN run_events.data END AS data, length(cast(run_events.data as blob)) AS size
 FROM run_events
 WHERE run_events.run_id = ? AND run_events.seq > ? AND run_events.seq < ? AND run_events.type in (select value from
     json_each(?)) ORDER BY run_events.seq DESC
@@ -9936,22 +9964,42 @@ WHERE chat_turns.run_id = ?;
 SELECT chat_turns.session_id, chat_turns.turn, chat_turns.run_id, chat_turns.message, chat_turns.at,
     coalesce(runs.status, chat_turns.status, 'failed') AS status, coalesce(run_results.result, chat_turns.answer) AS
     answer, coalesce(run_results.error, chat_turns.error) AS error, coalesce(runs.ended_at, chat_turns.ended_at) AS
-    ended_at, runs.id AS kept
+    ended_at, runs.id AS kept, counted.page_rows
+FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
+    chat_turns.run_id, (SELECT whole.session_id AS session_id, whole.turn AS turn, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT chat_turns.session_id AS session_id, chat_turns.turn AS turn, chat_turns.turn AS place_0, 0 +
+    coalesce(length(cast(chat_turns.message as blob)), 0) + coalesce(length(cast(chat_turns.answer as blob)), 0) +
+    coalesce(length(cast(run_results.result as blob)), 0) + coalesce(length(cast(run_results.error as blob)), 0) AS
+    page_bytes
 FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
     chat_turns.run_id
-WHERE chat_turns.session_id = ? AND chat_turns.turn > ? ORDER BY chat_turns.turn
-LIMIT ? OFFSET ?;
+WHERE chat_turns.session_id = ? AND chat_turns.turn > ? ORDER BY chat_turns.turn ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.turn AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY chat_turns.turn ASC;
 
 -- turns_before
 -- Read a page of turns of a chat session, newest first.
 SELECT chat_turns.session_id, chat_turns.turn, chat_turns.run_id, chat_turns.message, chat_turns.at,
     coalesce(runs.status, chat_turns.status, 'failed') AS status, coalesce(run_results.result, chat_turns.answer) AS
     answer, coalesce(run_results.error, chat_turns.error) AS error, coalesce(runs.ended_at, chat_turns.ended_at) AS
-    ended_at, runs.id AS kept
+    ended_at, runs.id AS kept, counted.page_rows
+FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
+    chat_turns.run_id, (SELECT whole.session_id AS session_id, whole.turn AS turn, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT chat_turns.session_id AS session_id, chat_turns.turn AS turn, chat_turns.turn AS place_0, 0 +
+    coalesce(length(cast(chat_turns.message as blob)), 0) + coalesce(length(cast(chat_turns.answer as blob)), 0) +
+    coalesce(length(cast(run_results.result as blob)), 0) + coalesce(length(cast(run_results.error as blob)), 0) AS
+    page_bytes
 FROM chat_turns LEFT OUTER JOIN runs ON runs.id = chat_turns.run_id LEFT OUTER JOIN run_results ON run_results.run_id =
     chat_turns.run_id
 WHERE chat_turns.session_id = ? AND chat_turns.turn < ? ORDER BY chat_turns.turn DESC
-LIMIT ? OFFSET ?;
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.turn AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY chat_turns.turn DESC;
 
 -- unassign_kinds
 -- Remove the assignment of kinds of runs to lanes.
@@ -9972,8 +10020,7 @@ FROM json_each(?) AS batch_members) AS batch WHERE run_children."key" = batch."k
 
 -- unmatched_events
 -- Find events for which no triggers were looked up yet.
-SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
-    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
+SELECT stored_events.id, stored_events.tenant, stored_events.name
 FROM stored_events
 WHERE stored_events.matched_at IS NULL ORDER BY stored_events.id
 LIMIT 100 OFFSET ?;
@@ -9981,11 +10028,18 @@ LIMIT 100 OFFSET ?;
 -- unsearched_waits
 -- Find new waits that were not compared with earlier events.
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.name, run_waits."match", run_waits.opened_at -
-    run_waits.lookback_us AS since
+    run_waits.lookback_us AS since, counted.page_rows
+FROM run_waits, (SELECT whole.run_id AS run_id, whole.path AS path, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED
+    PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT run_waits.run_id AS run_id, run_waits.path AS path, run_waits.opened_at AS place_0, run_waits.run_id AS
+    place_1, run_waits.path AS place_2, 0 + coalesce(length(cast(run_waits."match" as blob)), 0) AS page_bytes
 FROM run_waits
 WHERE run_waits."match" IS NOT NULL AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND
-    run_waits.looked_at IS NULL ORDER BY run_waits.opened_at
-LIMIT 100 OFFSET ?;
+    run_waits.looked_at IS NULL ORDER BY run_waits.opened_at ASC, run_waits.run_id ASC, run_waits.path ASC
+LIMIT 100 OFFSET ?) AS whole) AS counted
+WHERE run_waits.run_id = counted.run_id AND run_waits.path = counted.path AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY run_waits.opened_at ASC, run_waits.run_id ASC, run_waits.path ASC;
 
 -- unverified_webhook_sources
 -- Find sources of incoming webhooks without a verified request.
@@ -10134,12 +10188,19 @@ WHERE run_waits.run_id = ? AND run_waits.kind = 'event' AND run_waits.name = ? A
 
 -- waits_for_tenant_event
 -- Read a page of the open waits for an event of a tenant.
-SELECT run_waits.run_id, run_waits.path, run_waits."match"
+SELECT run_waits.run_id, run_waits.path, run_waits."match", counted.page_rows
+FROM run_waits, (SELECT whole.run_id AS run_id, whole.path AS path, whole.page_bytes AS page_bytes,
+    sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND
+    CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT run_waits.run_id AS run_id, run_waits.path AS path, run_waits.run_id AS place_0, run_waits.path AS place_1,
+    0 + coalesce(length(cast(run_waits."match" as blob)), 0) AS page_bytes
 FROM run_waits
 WHERE run_waits.tenant = ? AND run_waits.name = ? AND run_waits."match" IS NOT NULL AND run_waits.answered_at IS NULL
     AND run_waits.settled_at IS NULL AND run_waits.opened_at - run_waits.lookback_us <= ? AND (run_waits.run_id > ? OR
-    run_waits.run_id = ? AND run_waits.path > ?) ORDER BY run_waits.run_id, run_waits.path
-LIMIT 500 OFFSET ?;
+    run_waits.run_id = ? AND run_waits.path > ?) ORDER BY run_waits.run_id ASC, run_waits.path ASC
+LIMIT 500 OFFSET ?) AS whole) AS counted
+WHERE run_waits.run_id = counted.run_id AND run_waits.path = counted.path AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY run_waits.run_id ASC, run_waits.path ASC;
 
 -- waits_of_run
 -- Read the open and answered waits of a run.

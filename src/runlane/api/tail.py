@@ -48,6 +48,12 @@ class Feed:
     followers: set[Follower] = field(default_factory=set["Follower"])
     unfollow: Callable[[], None] = lambda: None
 
+    def leave_to_pages(self, last_seq: int) -> None:
+        """Let each reader read up to a number by itself: pages report gaps, and are bounded in bytes."""
+        self.seq = last_seq
+        for follower in tuple(self.followers):
+            follower.fall_back()
+
 
 class Follower:
     """One reader of one run: it reads the database until it has caught up, then it receives from its feed.
@@ -117,7 +123,6 @@ class Follower:
         if self._over or not self._live or line.seq != self._seq + 1:
             return
         if self._bytes + (len(frame) or len(line.data)) > MAX_BUFFER_BYTES:
-            # Too slow for live events: it reads the rest from the database.
             self.fall_back()
             return
         self._seq = line.seq
@@ -127,7 +132,7 @@ class Follower:
             self._wake()
 
     def fall_back(self) -> None:
-        """Read the database again, because the feed lacks the next event."""
+        """Read the database again, because the feed lacks the next event, or the reader is too slow for it."""
         self._live = False
         self._wake()
 
@@ -183,7 +188,7 @@ class Follower:
         if page.lines:
             self._push(page.frames(self._encoding))
             self._seq = page.last
-        if page.full:
+        if page.more:
             return
         if page.may_be_last and await self._tail.is_over(self._feed.run_id, self._seq):
             self.complete = True
@@ -321,11 +326,9 @@ class Tail:
         for line in message.lines:
             if feed.seq >= 0 and line.seq == feed.seq + 1:
                 self._forward(feed, line)
-        if message.last_seq < 0:
-            # The subscription has just begun, so earlier live text was missed here.
-            live = [follower for follower in feed.followers if follower.expect_repeats()]
-            if live:
-                self.announce(feed)
+        # If the subscription has just begun, earlier live text was missed here.
+        if message.last_seq < 0 and [follower for follower in feed.followers if follower.expect_repeats()]:
+            self.announce(feed)
         if message.last_seq < 0 or message.last_seq > feed.seq:
             self._read_again(feed)
 
@@ -367,7 +370,7 @@ class Tail:
                 await asyncio.sleep(SAFETY_POLL_SECONDS)
 
     async def _repair(self, run_ids: Collection[str]) -> None:
-        followed = {run_id: feed for run_id in run_ids if (feed := self._feeds.get(run_id)) is not None}
+        followed = {run_id: self._feeds[run_id] for run_id in run_ids if run_id in self._feeds}
         feeds = {run_id: feed for run_id, feed in followed.items() if feed.seq >= 0}
         self._stale |= followed.keys() - feeds.keys()  # read again after the first read of their reader
         if not feeds:
@@ -378,23 +381,19 @@ class Tail:
             if position is None:
                 self._shut(feed)  # retention deleted it
             elif position.first_seq > feed.seq + 1:
-                # Retention deleted events that this feed has not forwarded; each reader's next page reports the gap.
-                feed.seq = position.last_seq
-                for follower in tuple(feed.followers):
-                    follower.fall_back()
-        behind = [
-            (run_id, feeds[run_id].seq)
-            for run_id, position in positions.items()
-            if position.last_seq > feeds[run_id].seq
-        ]
+                feed.leave_to_pages(position.last_seq)  # retention deleted events that it has not forwarded
+        behind = [(one, feeds[one].seq) for one, position in positions.items() if position.last_seq > feeds[one].seq]
         while behind:
             found = await read_lines(self._database, behind, PAGE)
             more: list[tuple[str, int]] = []
             for run_id, _ in behind:
                 feed, lines = feeds[run_id], found.get(run_id, [])
                 for line in lines:
+                    if not line.data:
+                        feed.leave_to_pages(positions[run_id].last_seq)
+                        break
                     if line.seq == feed.seq + 1:
                         self._forward(feed, line)
-                if len(lines) == PAGE:
+                if len(lines) == PAGE and feed.seq < positions[run_id].last_seq:
                     more.append((run_id, feed.seq))
             behind = more

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from runlane.api.sse_encoding import cut_frame, line_frame
 from runlane.domain.events import EventType, StoredEvent
-from runlane.store.queue.events import read_page
+from runlane.store.queue.events import read_part
 from runlane.store.sql.database import Database
 
 PAGE: Final = 500
@@ -28,12 +28,12 @@ class Encoding(Protocol):
 
 @dataclass(slots=True)
 class Page:
-    """Stored events of a run after a number, and whether the page is full. Readers share the frames."""
+    """Stored events of a run after a number, and whether there may be more. Readers share the frames."""
 
     run_id: str
     after: int
     lines: list[StoredEvent]
-    full: bool
+    more: bool
     _shared: bytes | None = None
 
     @property
@@ -88,8 +88,8 @@ class PageReads:
             await asyncio.wait(self._reading.values(), timeout=timeout_seconds)
 
     async def _read(self, run_id: str, after: int) -> Page:
-        lines = await read_page(self._database, run_id, after, PAGE)
-        return Page(run_id, after, lines, len(lines) == PAGE)
+        lines, more = await read_part(self._database, run_id, after, PAGE)
+        return Page(run_id, after, lines, more)
 
     def _have_read(self, key: tuple[str, int], reading: asyncio.Task[Page]) -> None:
         del self._reading[key]

@@ -83,7 +83,13 @@ def list_stored(
         from runlane.store.events.reading import list_events
 
         owner = tenant or DEFAULT_TENANT
-        return await list_events(database, owner, name=name, key=key, before=before, limit=limit)
+        found, more = await list_events(database, owner, name=name, key=key, before=before, limit=limit)
+        while more and len(found) < limit:
+            page, more = await list_events(
+                database, owner, name=name, key=key, before=found[-1].id, limit=limit - len(found)
+            )
+            found += page
+        return found
 
     print_rows(
         on_server_or_database(url, api_key, on_server, on_database),

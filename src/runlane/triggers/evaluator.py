@@ -35,7 +35,6 @@ from runlane.store.events.outcomes import (
     match_events,
     postpone_pair,
 )
-from runlane.store.events.waiting import SEARCHED_AT_ONCE
 from runlane.store.queue.accept import NewRun
 from runlane.submit.orchestrations import StartRequest, orchestration_run
 from runlane.submit.tasks import TaskRequest, task_run
@@ -84,12 +83,12 @@ class TriggerEvaluator(PeriodicService):
         matched = await database.transact(match_events)
         if matched:
             failpoint("triggers.matched")
-        searched = await self._waiting.search()
+        more_waits = await self._waiting.search()
         pairs = await claim_pairs(database, CLAIM_SECONDS)
         if pairs:
             failpoint("triggers.claimed")
         await asyncio.gather(*(self._evaluate(pair) for pair in pairs))
-        return matched == MATCHED_AT_ONCE or len(pairs) == CLAIMED_AT_ONCE or searched == SEARCHED_AT_ONCE
+        return matched == MATCHED_AT_ONCE or len(pairs) == CLAIMED_AT_ONCE or more_waits
 
     async def _evaluate(self, pair: ClaimedPair) -> None:
         database = self._connection.database

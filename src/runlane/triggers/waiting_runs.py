@@ -7,6 +7,7 @@ between leaves the rest to the next one, which finds the answered waits closed. 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any, cast
 
 from runlane.domain.tenant_event import TenantEvent
@@ -14,6 +15,7 @@ from runlane.domain.text import load_json
 from runlane.resources import Resources
 from runlane.store.events.waiting import OpenMatch, earlier_events, mark_searched, unsearched_waits, waits_for
 from runlane.store.orchestration.resume import answer_by_event
+from runlane.store.sql.statement import Row
 
 _MISSING = object()
 
@@ -35,17 +37,22 @@ class WaitingRuns:
             last = page[-1]
         return count
 
-    async def search(self) -> int:
-        """Compare some new waits with the events before them; return how many waits."""
+    async def search(self) -> bool:
+        """Compare some new waits with the events before them; return whether there may be more."""
         database = self._connection.database
-        waits = await unsearched_waits(database)
+        waits, more = await unsearched_waits(database)
         for wait in waits:
-            match = load_json(wait["match"])
-            for event in await earlier_events(database, wait):
-                if matches(match, event.data) and await self._answer(wait["run_id"], wait["path"], event):
-                    break
+            await self._search(wait)
             await mark_searched(database, wait)
-        return len(waits)
+        return more
+
+    async def _search(self, wait: Row) -> None:
+        """Answer a wait with the first event before it that it matches."""
+        match = load_json(wait["match"])
+        async with aclosing(earlier_events(self._connection.database, wait)) as events:
+            async for event in events:
+                if matches(match, event.data) and await self._answer(wait["run_id"], wait["path"], event):
+                    return
 
     async def _answer(self, run_id: str, path: str, event: TenantEvent) -> bool:
         change = await answer_by_event(self._connection.database, run_id, path, event.id, event.data)

@@ -41,7 +41,7 @@ from runlane.errors import UnknownSession
 from runlane.observability import tracing
 from runlane.store.chat.deletion import delete_session
 from runlane.store.chat.turns import Turn, find_session, list_sessions, read_before, read_turns
-from runlane.store.queue.events import read_page
+from runlane.store.queue.events import PART_BYTES, read_part
 from runlane.submit.chat import ChatRequest
 from runlane.submit.orchestrations import StartRequest
 
@@ -168,14 +168,16 @@ async def get_session_events(
     await _see(parts, principal, session_id)
     cursor = ChatCursor.of(after) if after else ChatCursor()
     events: list[str] = []
+    room = PART_BYTES
     async for turn in _turns_from(parts, session_id, cursor.turn):
         seq = cursor.seq if turn.turn == cursor.turn else 0
-        lines = await read_page(parts.database, turn.run_id, seq, limit - len(events))
+        lines, more = await read_part(parts.database, turn.run_id, seq, limit - len(events), room)
         events += [mark_json(line_json(turn.run_id, line), turn.turn) for line in lines]
+        room -= sum(len(line.data) for line in lines)
         if lines:
             cursor = ChatCursor(turn.turn, lines[-1].seq)
         # Turns after an open one may also have events, but those of the open one come first.
-        if len(events) >= limit or not turn.status.terminal:
+        if more or room <= 0 or len(events) >= limit or not turn.status.terminal:
             break
     head = orjson.dumps({"session_id": session_id, "count": len(events), "next_after": str(cursor)}).decode()
     return Response(f'{head[:-1]},"events":[{",".join(events)}]}}', media_type="application/json")

@@ -57,10 +57,10 @@ async def get_events(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JsonBody:
-    """List the stored events of a tenant, newest first."""
+    """List the stored events of a tenant, newest first. A page ends before its limit where it would exceed 16 MiB."""
     owner = tenant_to_use(principal, tenant)
-    found = await list_events(parts_of(request).database, owner, name=name, key=key, before=cursor, limit=limit)
-    return EVENTS.page(found, limit)
+    found, more = await list_events(parts_of(request).database, owner, name=name, key=key, before=cursor, limit=limit)
+    return EVENTS.page(found, limit, more=more)
 
 
 @router.get("/events/{event_id}", response_model=TenantEvent, responses=answers(404))

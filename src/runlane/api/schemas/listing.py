@@ -29,7 +29,7 @@ class Listing:
         """Return every value."""
         return JsonBody({self._key: [to_dict(value) for value in values]})
 
-    def page(self, values: Sequence[Any], limit: int) -> JsonBody:
-        """Return a page of at most `limit` values; a full one has a cursor."""
-        following = getattr(values[-1], self._cursor) if len(values) == limit else None
+    def page(self, values: Sequence[Any], limit: int, *, more: bool = False) -> JsonBody:
+        """Return a page of at most `limit` values; a full one, or one that was cut (`more`), has a cursor."""
+        following = getattr(values[-1], self._cursor) if values and (more or len(values) == limit) else None
         return JsonBody({self._key: [to_dict(value) for value in values], "next_cursor": following})

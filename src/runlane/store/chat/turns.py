@@ -9,13 +9,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, delete, func, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Integer,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from runlane.domain.run import Status
 from runlane.domain.views import ChatState
 from runlane.errors import UnknownSession
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member, optional
+from runlane.store.sql.page_bytes import within_bytes
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import chat_sessions, chat_turns, run_results, runs
 from runlane.store.sql.statement import Row, Statement
@@ -89,19 +104,30 @@ _turns = (
     .select_from(chat_turns)
     .outerjoin(runs, runs.c.id == chat_turns.c.run_id)
     .outerjoin(run_results, run_results.c.run_id == chat_turns.c.run_id)
-    .where(chat_turns.c.session_id == _session)
 )
 _limit = bindparam("limit", type_=Integer())
+
+
+def _page_of_turns(where: ColumnElement[bool], *, newest_first: bool) -> Select[*tuple[Any, ...]]:
+    return within_bytes(
+        _turns,
+        chat_turns.c.session_id == _session,
+        where,
+        keys=[chat_turns.c.session_id, chat_turns.c.turn],
+        order=[(chat_turns.c.turn, newest_first)],
+        large=[chat_turns.c.message, chat_turns.c.answer, run_results.c.result, run_results.c.error],
+        limit=_limit,
+    )
+
+
 _AFTER = Statement(
     "turns_after",
-    _turns.where(chat_turns.c.turn > bindparam("after", type_=Integer())).order_by(chat_turns.c.turn).limit(_limit),
+    _page_of_turns(chat_turns.c.turn > bindparam("after", type_=Integer()), newest_first=False),
     purpose="Read a page of turns of a chat session, oldest first.",
 )
 _BEFORE = Statement(
     "turns_before",
-    _turns.where(chat_turns.c.turn < bindparam("before", type_=BigInteger()))
-    .order_by(chat_turns.c.turn.desc())
-    .limit(_limit),
+    _page_of_turns(chat_turns.c.turn < bindparam("before", type_=BigInteger()), newest_first=True),
     purpose="Read a page of turns of a chat session, newest first.",
 )
 _OPEN = Statement(

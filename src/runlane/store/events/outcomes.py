@@ -36,7 +36,7 @@ CLAIMED_AT_ONCE: Final = 20
 
 _UNMATCHED = Statement(
     "unmatched_events",
-    select(stored_events)
+    select(stored_events.c.id, stored_events.c.tenant, stored_events.c.name)
     .where(stored_events.c.matched_at.is_(None))
     .order_by(stored_events.c.id)
     .limit(lit(MATCHED_AT_ONCE))

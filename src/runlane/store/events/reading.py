@@ -10,6 +10,7 @@ from runlane.domain.tenant_event import Outcome, TenantEvent, TriggerOutcome
 from runlane.errors import NotFound
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import optional
+from runlane.store.sql.page_bytes import is_cut, within_bytes
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import event_outcomes, stored_events
 from runlane.store.sql.statement import Row, Statement
@@ -18,15 +19,17 @@ _before = bindparam("before", type_=Text())
 _limit = bindparam("limit", type_=Integer())
 _LIST = Statement(
     "list_events",
-    select(stored_events)
-    .where(
+    within_bytes(
+        select(stored_events),
         stored_events.c.tenant == bindparam("tenant"),
         optional("name", stored_events.c.name),
         optional("key", stored_events.c.key),
         or_(cast(_before, Text).is_(None), stored_events.c.id < _before),
-    )
-    .order_by(stored_events.c.id.desc())
-    .limit(_limit),
+        keys=[stored_events.c.id],
+        order=[(stored_events.c.id, True)],
+        large=[stored_events.c.data],
+        limit=_limit,
+    ),
     purpose="Read a page of a tenant's events, newest first.",
 )
 _FIND = Statement(
@@ -64,10 +67,10 @@ async def list_events(
     key: str | None = None,
     before: str | None = None,
     limit: int = 100,
-) -> list[TenantEvent]:
-    """Return events, newest first; `before` is the id of the last event of the previous page."""
+) -> tuple[list[TenantEvent], bool]:
+    """Return events, newest first, and whether there may be more; `before` is the last event of the previous page."""
     rows = await database.query(_LIST, tenant=tenant, name=name, key=key, before=before, limit=limit)
-    return [event_of(row) for row in rows]
+    return [event_of(row) for row in rows], len(rows) == limit or is_cut(rows)
 
 
 async def find_event(database: Database, tenant: str, event_id: str) -> TenantEvent:

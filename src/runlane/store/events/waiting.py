@@ -7,10 +7,10 @@ began, or at most `lookback` earlier.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, FromClause, Text, and_, bindparam, exists, or_, select, update
+from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, or_, select, update
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.tenant_event import TenantEvent
@@ -18,10 +18,11 @@ from runlane.domain.text import load_json
 from runlane.store.events.reading import event_of
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.page_bytes import is_cut, within_bytes
 from runlane.store.sql.schema import run_waits, stored_events
 from runlane.store.sql.statement import Row, Statement
 
-SEARCHED_AT_ONCE: Final = 100
+_SEARCHED_AT_ONCE: Final = 100
 _PAGE: Final = 500
 # Events that are compared with one new wait.
 _LOOKED_AT: Final = 1000
@@ -50,44 +51,53 @@ _AWAITED = Statement(
 _after_run, _after_path = bindparam("after_run", type_=Text()), bindparam("after_path", type_=Text())
 _WAITS = Statement(
     "waits_for_tenant_event",
-    select(run_waits.c.run_id, run_waits.c.path, run_waits.c.match)
-    .where(
+    within_bytes(
+        select(run_waits.c.run_id, run_waits.c.path, run_waits.c.match),
         run_waits.c.tenant == bindparam("tenant"),
         run_waits.c.name == bindparam("name"),
         _open,
         run_waits.c.opened_at - run_waits.c.lookback_us <= bindparam("received_at", type_=BigInteger()),
         or_(run_waits.c.run_id > _after_run, and_(run_waits.c.run_id == _after_run, run_waits.c.path > _after_path)),
-    )
-    .order_by(run_waits.c.run_id, run_waits.c.path)
-    .limit(lit(_PAGE)),
+        keys=[run_waits.c.run_id, run_waits.c.path],
+        order=[(run_waits.c.run_id, False), (run_waits.c.path, False)],
+        large=[run_waits.c.match],
+        limit=lit(_PAGE),
+    ),
     purpose="Read a page of the open waits for an event of a tenant.",
 )
 _UNSEARCHED = Statement(
     "unsearched_waits",
-    select(
-        run_waits.c.run_id,
-        run_waits.c.path,
-        run_waits.c.tenant,
-        run_waits.c.name,
-        run_waits.c.match,
-        (run_waits.c.opened_at - run_waits.c.lookback_us).label("since"),
-    )
-    .where(UNSEARCHED)
-    .order_by(run_waits.c.opened_at)
-    .limit(lit(SEARCHED_AT_ONCE)),
+    within_bytes(
+        select(
+            run_waits.c.run_id,
+            run_waits.c.path,
+            run_waits.c.tenant,
+            run_waits.c.name,
+            run_waits.c.match,
+            (run_waits.c.opened_at - run_waits.c.lookback_us).label("since"),
+        ),
+        UNSEARCHED,
+        keys=[run_waits.c.run_id, run_waits.c.path],
+        order=[(run_waits.c.opened_at, False), (run_waits.c.run_id, False), (run_waits.c.path, False)],
+        large=[run_waits.c.match],
+        limit=lit(_SEARCHED_AT_ONCE),
+    ),
     purpose="Find new waits that were not compared with earlier events.",
 )
 _EARLIER = Statement(
     "events_before_wait",
-    select(stored_events)
-    .where(
+    within_bytes(
+        select(stored_events),
         stored_events.c.tenant == bindparam("tenant"),
         stored_events.c.name == bindparam("name"),
         stored_events.c.received_at >= bindparam("since", type_=BigInteger()),
-    )
-    .order_by(stored_events.c.id)
-    .limit(lit(_LOOKED_AT)),
-    purpose="Read the events that a new wait may use, oldest first.",
+        stored_events.c.id > bindparam("after", type_=Text()),
+        keys=[stored_events.c.id],
+        order=[(stored_events.c.id, False)],
+        large=[stored_events.c.data],
+        limit=bindparam("limit", type_=Integer()),
+    ),
+    purpose="Read a page of the events that a new wait may use, oldest first.",
 )
 _SEARCHED = Statement(
     "mark_searched",
@@ -124,15 +134,23 @@ async def waits_for(database: Database, event: TenantEvent, after: OpenMatch | N
     return [OpenMatch(row["run_id"], row["path"], load_json(row["match"])) for row in rows]
 
 
-async def unsearched_waits(database: Database) -> Sequence[Row]:
-    """Return some new waits that were not compared with earlier events."""
-    return await database.query(_UNSEARCHED)
+async def unsearched_waits(database: Database) -> tuple[Sequence[Row], bool]:
+    """Return some new waits that were not compared with earlier events, and whether there may be more."""
+    rows = await database.query(_UNSEARCHED)
+    return rows, len(rows) == _SEARCHED_AT_ONCE or is_cut(rows)
 
 
-async def earlier_events(database: Database, wait: Row) -> list[TenantEvent]:
-    """Return the stored events that a new wait may use, oldest first."""
-    rows = await database.query(_EARLIER, tenant=wait["tenant"], name=wait["name"], since=wait["since"])
-    return [event_of(row) for row in rows]
+async def earlier_events(database: Database, wait: Row) -> AsyncGenerator[TenantEvent]:
+    """Yield the stored events that a new wait may use, oldest first. They are read a page at a time."""
+    given = {"tenant": wait["tenant"], "name": wait["name"], "since": wait["since"]}
+    left, after = _LOOKED_AT, ""
+    while left:
+        rows = await database.query(_EARLIER, **given, after=after, limit=left)
+        for row in rows:
+            yield event_of(row)
+        if not is_cut(rows):
+            return
+        left, after = left - len(rows), rows[-1]["id"]
 
 
 async def mark_searched(database: Database, wait: Row) -> None:

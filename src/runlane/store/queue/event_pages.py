@@ -10,6 +10,7 @@ from sqlalchemy import Integer, bindparam, select
 
 from runlane.domain.events import StoredEvent
 from runlane.domain.text import load_json
+from runlane.store.queue.events import PART_BYTES, SIZED
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import member
 from runlane.store.sql.schema import run_events
@@ -20,7 +21,6 @@ WINDOW: Final = 20_000
 _CHUNK: Final = 1000
 
 _e = run_events.c
-_columns = (_e.seq, _e.type, _e.attempt, _e.at, _e.data)
 _range = (
     _e.run_id == bindparam("run_id"),
     _e.seq > bindparam("after", type_=Integer()),
@@ -34,7 +34,7 @@ def _reading(name: str, *, typed: bool, newest_first: bool) -> Statement:
     order = _e.seq.desc() if newest_first else _e.seq
     return Statement(
         name,
-        select(*_columns).where(*wanted).order_by(order).limit(_limit),
+        select(*SIZED).where(*wanted).order_by(order).limit(_limit),
         purpose="Read a part of the events of a run.",
     )
 
@@ -74,7 +74,8 @@ class EventRange:
 
 
 async def read_event_range(database: Database, run_id: str, wanted: EventQuery) -> EventRange:
-    """Return the events that match, in the wanted order."""
+    """Return the events that match, in the wanted order, at most PART_BYTES of them or one that is larger."""
+    room = PART_BYTES
     low, high = wanted.after, wanted.before
     end = max(low, high - WINDOW - 1) if wanted.newest_first else min(high, low + WINDOW + 1)
     found: list[StoredEvent] = []
@@ -90,8 +91,12 @@ async def read_event_range(database: Database, run_id: str, wanted: EventQuery) 
 
         rows = await database.transact(work)
         for row in rows:
-            line = StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"])
-            if wanted.path_prefix is None or _is_inside(line, wanted.path_prefix):
+            data = row["data"] if row["data"] is not None else await _large_data(database, run_id, row["seq"])
+            line = StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], data)
+            if data and (wanted.path_prefix is None or _is_inside(line, wanted.path_prefix)):
+                room -= row["size"]
+                if found and room < 0:
+                    return EventRange(found, found[-1].seq)
                 found.append(line)
                 if len(found) == wanted.limit:
                     return EventRange(found, line.seq)
@@ -110,6 +115,12 @@ async def read_event_value(database: Database, run_id: str, seq: int, name: str)
         data = load_json(row["data"])
         return name in data, data.get(name)
     return False, None
+
+
+async def _large_data(database: Database, run_id: str, seq: int) -> str:
+    """Return the values of an event that the page has not read; empty if retention has deleted it since."""
+    rows = await database.query(_ONE, run_id=run_id, seq=seq)
+    return rows[0]["data"] if rows else ""
 
 
 def _is_inside(line: StoredEvent, prefix: str) -> bool:

@@ -6,21 +6,37 @@ readers never find a gap. A worker's events are inserted through the fence: only
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
-from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, func, insert, select, true
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    insert,
+    select,
+    true,
+)
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.events import Event, StoredEvent
 from runlane.domain.run import Status
 from runlane.domain.text import load_json
 from runlane.store.sql.database import Database, Session, read
-from runlane.store.sql.expressions import member, now_us
+from runlane.store.sql.expressions import byte_size, lit, member, now_us
 from runlane.store.sql.schema import run_events, runs
-from runlane.store.sql.statement import Dialect, Statement, text_list
+from runlane.store.sql.statement import Dialect, Row, Statement, text_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +49,19 @@ class RunPosition:
     ended: bool
 
 
+class EventPart(NamedTuple):
+    """Some stored events of a run, and whether there may be more after them."""
+
+    lines: list[StoredEvent]
+    more: bool
+
+
 # run_id, seq, attempt, type, at, data as JSON text
 EventRow = tuple[str, int, int, str, int | None, str]
+
+# Larger values of an event are read by a second statement, and only as many as PART_BYTES have room for.
+INLINE_BYTES: Final = 32 * 1024
+PART_BYTES: Final = 8 * 1024 * 1024
 
 _COLUMNS = {
     "run_id": Text(),
@@ -92,6 +119,10 @@ _HAS = Statement(
 )
 
 
+def _unless_large(data: ColumnElement[str]) -> ColumnElement[str | None]:
+    return case((byte_size(data) <= lit(INLINE_BYTES), data)).label("data")
+
+
 def _lines(batch: FromClause) -> Executable:
     # A limited subquery for each run: a plain join may read all events, because Postgres estimates many for each run.
     part = (
@@ -103,14 +134,14 @@ def _lines(batch: FromClause) -> Executable:
         .lateral("next")
     )
     e = part.c
-    columns = (e.run_id, e.seq, e.type, e.attempt, e.at, e.data)
+    columns = (e.run_id, e.seq, e.type, e.attempt, e.at, _unless_large(e.data))
     return select(*columns).select_from(batch.join(part, true())).order_by(e.run_id, e.seq)
 
 
 def _lines_without_lateral(batch: FromClause) -> Executable:
     e = run_events.c
     return (
-        select(e.run_id, e.seq, e.type, e.attempt, e.at, e.data)
+        select(e.run_id, e.seq, e.type, e.attempt, e.at, _unless_large(e.data))
         .select_from(
             batch.join(
                 run_events,
@@ -129,13 +160,30 @@ _LINES: Final[Mapping[Dialect, Statement]] = {
     "postgresql": Statement("read_next_events", _lines, _AFTER, purpose=_READ_NEXT),
     "sqlite": Statement("read_next_events", _lines_without_lateral, _AFTER, purpose=_READ_NEXT),
 }
+_size = byte_size(run_events.c.data)
+# The columns of an event with the size of its values, which are null if they are large.
+SIZED: Final = (
+    *(run_events.c[name] for name in ("seq", "type", "attempt", "at")),
+    _unless_large(run_events.c.data),
+    _size.label("size"),
+)
 _PAGE = Statement(
     "read_event_page",
-    select(run_events.c.seq, run_events.c.type, run_events.c.attempt, run_events.c.at, run_events.c.data)
+    select(*SIZED)
     .where(run_events.c.run_id == bindparam("run_id"), run_events.c.seq > bindparam("after", type_=Integer()))
     .order_by(run_events.c.seq)
     .limit(bindparam("limit", type_=Integer())),
     purpose="Read a page of the events of a run.",
+)
+_LARGE = Statement(
+    "read_large_events",
+    select(run_events.c.seq, run_events.c.data).where(
+        run_events.c.run_id == bindparam("run_id"),
+        run_events.c.seq >= bindparam("first", type_=Integer()),
+        run_events.c.seq <= bindparam("last", type_=Integer()),
+        _size > lit(INLINE_BYTES),
+    ),
+    purpose="Read the large values of some events of a run.",
 )
 _LAST = Statement(
     "read_last_events_of_type",
@@ -179,18 +227,46 @@ async def read_positions(database: Database, run_ids: Sequence[str]) -> list[Run
 async def read_lines(
     database: Database, positions: Sequence[tuple[str, int]], limit: int
 ) -> dict[str, list[StoredEvent]]:
-    """Return the stored events of each run after its number, at most `limit` of each."""
+    """Return the stored events of each run after its number, at most `limit` of each.
+
+    The data of an event with more than INLINE_BYTES is empty: `read_part` reads it.
+    """
     rows = await read(database, _LINES[database.dialect], [tuple(position) for position in positions], limit=limit)
     found: dict[str, list[StoredEvent]] = defaultdict(list)
     for row in rows:
-        found[row["run_id"]].append(StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"]))
+        found[row["run_id"]].append(StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"] or ""))
     return found
 
 
 async def read_page(database: Database, run_id: str, after: int, limit: int) -> list[StoredEvent]:
-    """Return the next stored events of one run; retention may have deleted the oldest."""
+    """Return the next stored events of one run, at most PART_BYTES of them or one that is larger.
+
+    Retention may have deleted the oldest.
+    """
+    return (await read_part(database, run_id, after, limit)).lines
+
+
+async def read_part(database: Database, run_id: str, after: int, limit: int, most_bytes: int = PART_BYTES) -> EventPart:
+    """Return the next stored events of one run, and whether there may be more after them."""
     rows = await database.query(_PAGE, run_id=run_id, after=after, limit=limit)
-    return [StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"]) for row in rows]
+    ends = list(accumulate(row["size"] for row in rows))
+    fitting = rows[: max(1, bisect_right(ends, most_bytes))]
+    large = await _large_values(database, run_id, fitting)
+    lines = [
+        StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], data)
+        for row in fitting
+        # Retention may have deleted it since.
+        if (data := row["data"] if row["data"] is not None else large.get(row["seq"])) is not None
+    ]
+    return EventPart(lines, len(rows) == limit or len(fitting) < len(rows))
+
+
+async def _large_values(database: Database, run_id: str, rows: Sequence[Row]) -> dict[int, str]:
+    numbers = [row["seq"] for row in rows if row["data"] is None]
+    if not numbers:
+        return {}
+    found = await database.query(_LARGE, run_id=run_id, first=numbers[0], last=numbers[-1])
+    return {row["seq"]: row["data"] for row in found}
 
 
 async def read_last(database: Database, run_id: str, kind: str) -> StoredEvent | None:
