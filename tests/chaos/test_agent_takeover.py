@@ -19,6 +19,8 @@ import pytest
 from runlane import Status, WrongState
 from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
+from runlane.failures.letter_retry import retry_letter
+from runlane.failures.options import LetterRetry
 from runlane.store.orchestration.calls import read_calls
 from runlane.store.orchestration.waits import read_waits
 from runlane.testing.crash_points import CrashPoint
@@ -72,10 +74,10 @@ def provider() -> Iterator[FakeProvider]:
         yield provider
 
 
-async def begin(cluster: Cluster, model: str, steps: list[dict[str, Any]] | None = None) -> str:
+async def begin(cluster: Cluster, model: str, steps: list[dict[str, Any]] | None = None, max_losses: int = 100) -> str:
     agent = {"id": "helper", "model": model, "tools": ["lookup", "charge"], "system_prompt": "Be the canary prompt."}
     bodies = {
-        "orchestrations": [{"id": "flow", "steps": steps or STEPS, "max_losses": 100}],
+        "orchestrations": [{"id": "flow", "steps": steps or STEPS, "max_losses": max_losses}],
         "agents": [agent],
         "tools": TOOLS,
     }
@@ -211,3 +213,32 @@ async def test_a_payment_without_a_record_is_not_made_again(cluster: Cluster, pr
     await cluster.app.resume(run_id, {"decision": "done", "result": {"paid": "A"}})
     assert (await cluster.app.wait(run_id, 60)).result == TEXT
     await check(cluster, run_id)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_a_replayed_dead_letter_asks_about_the_call_that_a_lost_worker_left(
+    make_cluster: MakeCluster, provider: FakeProvider, kind: str
+) -> None:
+    cluster = await make_cluster(kind, **where(provider))
+    run_id = await begin(cluster, "openai:gpt-test", max_losses=1)
+    # The second worker has paid, and dies before it can store that.
+    for crash in (CrashPoint("call.answered"), CrashPoint("tool.answered", 2)):
+        worker = cluster.start_worker(crash=crash)
+        assert await worker.ended() == -signal.SIGKILL, worker.log_text()
+    assert paid(cluster) == ["A"]
+    cluster.start_worker()
+    ended = await cluster.app.wait(run_id, timeout=120)
+    assert (ended.status, ended.failures) == (Status.FAILED, 0)
+
+    change = await retry_letter(await cluster.app.database(), run_id, LetterRetry(), actor="ann")
+    (await cluster.app.connect()).publish_change(change)
+    answering = asyncio.create_task(person(cluster, run_id))
+    try:
+        await cluster.app.wait(run_id, timeout=120)
+    finally:
+        answering.cancel()
+    await check(cluster, run_id)
+    questions = [
+        event.data["path"] for event in await cluster.app.events(run_id) if event.type == "human_input_required"
+    ]
+    assert questions == ["work!0/unknown/1/call_1_0/1"]

@@ -2048,6 +2048,30 @@ WHERE run_results.run_id = chat_turns.run_id), ended_at=(SELECT runs.ended_at
 FROM runs
 WHERE runs.id = chat_turns.run_id) WHERE chat_turns.run_id = any ($1::TEXT[]);
 
+-- copy_unsettled_calls
+-- Copy the announced calls without a result of a run to its fork.
+INSERT INTO run_calls (run_id, path, key, attempt, kind, payload, at) SELECT batch.to_run, run_calls.path, CASE WHEN
+    (run_calls.key LIKE $1::VARCHAR || '%' ESCAPE '/') THEN run_calls.key ELSE $2::VARCHAR || batch.from_run ||
+    $3::VARCHAR || run_calls.key END AS anon_1, 0, run_calls.kind, run_calls.payload, run_calls.at
+FROM unnest($4::TEXT[], $5::TEXT[]) AS batch(from_run, to_run) JOIN run_calls ON run_calls.run_id = batch.from_run
+WHERE run_calls.kind = 'begun' AND (run_calls.key LIKE '%' || $6::VARCHAR || '%' ESCAPE '/') AND NOT (EXISTS (SELECT *
+FROM run_calls AS other
+WHERE other.run_id = run_calls.run_id AND other.path = run_calls.path AND (other.kind = 'tool' AND
+    substr(replace(run_calls.key, $7::VARCHAR, $8::VARCHAR), $9::INTEGER, length(other.key)) = other.key OR other.key =
+    ($10::VARCHAR || run_calls.key))));
+
+-- copy_unsettled_calls (one member)
+INSERT INTO run_calls (run_id, path, key, attempt, kind, payload, at) SELECT batch.to_run, run_calls.path, CASE WHEN
+    (run_calls.key LIKE $1::VARCHAR || '%' ESCAPE '/') THEN run_calls.key ELSE $2::VARCHAR || batch.from_run ||
+    $3::VARCHAR || run_calls.key END AS anon_1, 0, run_calls.kind, run_calls.payload, run_calls.at
+FROM (SELECT $4::VARCHAR AS from_run, $5::VARCHAR AS to_run) AS batch JOIN run_calls ON run_calls.run_id =
+    batch.from_run
+WHERE run_calls.kind = 'begun' AND (run_calls.key LIKE '%' || $6::VARCHAR || '%' ESCAPE '/') AND NOT (EXISTS (SELECT *
+FROM run_calls AS other
+WHERE other.run_id = run_calls.run_id AND other.path = run_calls.path AND (other.kind = 'tool' AND
+    substr(replace(run_calls.key, $7::VARCHAR, $8::VARCHAR), $9::INTEGER, length(other.key)) = other.key OR other.key =
+    ($10::VARCHAR || run_calls.key))));
+
 -- correct_tokens
 INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second, 0,
     batch.more_tokens
@@ -3420,6 +3444,13 @@ WHERE tenants.id = runs.tenant AND tenants.shares_lanes)) AND runs.status = 'sch
     runs.due_at <= (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AND runs.attempt = 0
     AND runs.start_tag IS NULL ORDER BY runs.due_at
 LIMIT $1::BIGINT FOR UPDATE OF runs SKIP LOCKED;
+
+-- earlier_calls
+-- Read the announced calls without a result that a fork has from its source.
+SELECT run_calls.run_id, run_calls.path, run_calls.key, run_calls.attempt, run_calls.kind, run_calls.payload,
+    run_calls.model, run_calls.agent, run_calls.tokens_in, run_calls.tokens_out, run_calls.cost_usd, run_calls.at
+FROM run_calls
+WHERE run_calls.run_id = $1::VARCHAR AND (run_calls.key LIKE $2::VARCHAR || '%' ESCAPE '/');
 
 -- enable_tenant
 -- Enable or disable a tenant.

@@ -1249,6 +1249,19 @@ WHERE run_results.run_id = chat_turns.run_id), ended_at=(SELECT runs.ended_at
 FROM runs
 WHERE runs.id = chat_turns.run_id) WHERE chat_turns.run_id in (select value from json_each(?));
 
+-- copy_unsettled_calls
+-- Copy the announced calls without a result of a run to its fork.
+INSERT INTO run_calls (run_id, path, "key", attempt, kind, payload, at) SELECT batch.to_run, run_calls.path, CASE WHEN
+    (run_calls."key" LIKE ? || '%' ESCAPE '/') THEN run_calls."key" ELSE ? || batch.from_run || ? || run_calls."key" END
+    AS anon_1, 0, run_calls.kind, run_calls.payload, run_calls.at
+FROM (SELECT json_extract(value, '$[0]') AS from_run, json_extract(value, '$[1]') AS to_run
+FROM json_each(?) AS batch_members) AS batch JOIN run_calls ON run_calls.run_id = batch.from_run
+WHERE run_calls.kind = 'begun' AND (run_calls."key" LIKE '%' || ? || '%' ESCAPE '/') AND NOT (EXISTS (SELECT *
+FROM run_calls AS other
+WHERE other.run_id = run_calls.run_id AND other.path = run_calls.path AND (other.kind = 'tool' AND
+    substr(replace(run_calls."key", ?, ?), ?, length(other."key")) = other."key" OR other."key" = (? ||
+    run_calls."key"))));
+
 -- correct_tokens
 INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second, 0,
     batch.more_tokens
@@ -2493,6 +2506,13 @@ WHERE tenants.id = runs.tenant AND tenants.shares_lanes = 1)) AND runs.status = 
     AND runs.due_at <= (SELECT now_us() AS now_us_1) AND runs.attempt = 0 AND runs.start_tag IS NULL ORDER BY
     runs.due_at
 LIMIT ? OFFSET ?;
+
+-- earlier_calls
+-- Read the announced calls without a result that a fork has from its source.
+SELECT run_calls.run_id, run_calls.path, run_calls."key", run_calls.attempt, run_calls.kind, run_calls.payload,
+    run_calls.model, run_calls.agent, run_calls.tokens_in, run_calls.tokens_out, run_calls.cost_usd, run_calls.at
+FROM run_calls
+WHERE run_calls.run_id = ? AND (run_calls."key" LIKE ? || '%' ESCAPE '/');
 
 -- enable_tenant
 -- Enable or disable a tenant.

@@ -6,23 +6,32 @@ call in it, `0/begun/2/ID/1` means that a call that must not be repeated was abo
 second model delays the third answer in the first try of the step and, with `/over`, that this delay has passed,
 `0/tools/SERVER` is the list of tools of an MCP server, and answers of people have the keys of their questions.
 `late/1.2/0/model/2` is an answer that arrived when another try of the step had repeated the call: it is only billed. A
-failure that is not retryable closes the round: the next try of the step is a new conversation.
+failure that is not retryable closes the round: the next try of the step is a new conversation. `earlier/RUN/KEY` is an
+announced call without a result that a fork has copied from its source, and `settled/KEY` means that a
+person has decided about such a call, or one of a closed round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from runlane.domain.text import dump_json, load_json
 from runlane.failpoints import failpoint
 from runlane.llm.models import ModelReply, ToolCall, ToolOffer
-from runlane.store.orchestration.calls import CallKind, CallRecord
+from runlane.store.orchestration.calls import EARLIER, SETTLED, CallKind, CallRecord
 
 Keep = Callable[[CallRecord], Awaitable[None]]
 
 
 async def _discard(_record: CallRecord, /) -> None: ...
+
+
+class UnsettledCall(NamedTuple):
+    """An announced call of an earlier conversation, whose effect is unknown."""
+
+    key: str
+    idempotency_key: str
 
 
 class _StepCalls:
@@ -73,6 +82,33 @@ class Journal:
         """Return the value stored under a key; None if there is none."""
         row = self._calls.rows.get(self.name(key))
         return None if row is None else load_json(row.payload)
+
+    def unsettled(self, tool: str, arguments: Mapping[str, Any]) -> list[UnsettledCall]:
+        """Return the calls of this tool with these arguments that closed rounds and earlier runs left without a result.
+
+        Calls about which a person has decided are left out.
+        """
+        rows, announced = self._calls.rows, {"tool": tool, "args": dict(arguments)}
+        found: list[UnsettledCall] = []
+        for key, row in rows.items():
+            if row.kind is not CallKind.BEGUN or load_json(row.payload) != announced or not self._is_earlier(key):
+                continue
+            before, _, rest = key.rpartition("/begun/")
+            place = rest.rpartition("/")[0]
+            if f"{before}/tool/{place}" in rows or f"{SETTLED}{key}" in rows:
+                continue
+            run_id, own = self.run_id, before
+            if key.startswith(EARLIER):
+                run_id, _, own = before.removeprefix(EARLIER).partition("/")
+            found.append(UnsettledCall(key, f"{run_id}/{self._calls.path}#{own}/{place}"))
+        return found
+
+    async def settle(self, call: UnsettledCall) -> None:
+        """Store that a person has decided about a call."""
+        await self._store(CallRecord(self._calls.path, f"{SETTLED}{call.key}", CallKind.ANSWER, "{}"))
+
+    def _is_earlier(self, key: str) -> bool:
+        return key.startswith(EARLIER) or int(key.partition("/")[0]) < self._rounds()
 
     async def keep(self, kind: CallKind, key: str, value: Any) -> None:
         """Store a value; it is durable when this returns."""

@@ -119,24 +119,46 @@ class ToolCallExecution:
         `error` is the failure of the call; it helps the person to check its effect.
         """
         number = 1
-        while self._journal.find(f"begun/{self._key}/{number}") is not None:
+        settled = await self._settle_earlier()
+        while settled is None and self._journal.find(f"begun/{self._key}/{number}") is not None:
             key = f"unknown/{self._key}/{number}"
             answer = self._journal.find(key)
             if answer is None:
-                raise Suspend(self._unknown_outcome(key, error))
-            match answer.get("decision"):
-                case "call_again":
-                    number += 1
-                case "done":
-                    return ToolResult(_result_given(answer.get("result")))
-                case _:
-                    raise StepFailed("tool_unknown", f"A person gave up the call of {self._usable.name}.")
+                raise Suspend(self._unknown_outcome(key, self._idempotency_key, error))
+            settled = self._decided(answer)
+            number += 1
+        if settled is not None:
+            return settled
         await self._journal.keep(
             CallKind.BEGUN, f"begun/{self._key}/{number}", {"tool": self._usable.name, "args": dict(self._arguments)}
         )
         return None
 
-    def _unknown_outcome(self, key: str, error: str | None) -> StepWait:
+    async def _settle_earlier(self) -> ToolResult | None:
+        """Ask about equal calls of earlier conversations whose effects are unknown; return the result that is given."""
+        key = f"unknown/{self._key}/0"
+        calls = self._journal.unsettled(self._usable.name, self._arguments)
+        answer = self._journal.find(key)
+        if answer is None:
+            if calls:
+                raise Suspend(self._unknown_outcome(key, calls[0].idempotency_key))
+            return None
+        settled = self._decided(answer)
+        for call in calls:
+            await self._journal.settle(call)
+        return settled
+
+    def _decided(self, answer: Mapping[str, Any]) -> ToolResult | None:
+        """Return the result that a person has entered; None if the call is to be made again."""
+        match answer.get("decision"):
+            case "call_again":
+                return None
+            case "done":
+                return ToolResult(_result_given(answer.get("result")))
+            case _:
+                raise StepFailed("tool_unknown", f"A person gave up the call of {self._usable.name}.")
+
+    def _unknown_outcome(self, key: str, idempotency_key: str, error: str | None = None) -> StepWait:
         return StepWait(
             kind=WaitKind.HUMAN,
             name=f"unknown outcome of {self._usable.name}",
@@ -152,7 +174,7 @@ class ToolCallExecution:
                 "tool_name": self._usable.name,
                 "call_id": self._call.id,
                 "arguments": dict(self._arguments),
-                "idempotency_key": self._idempotency_key,
+                "idempotency_key": idempotency_key,
                 **({"error": error} if error is not None else {}),
             },
             key=self._journal.name(key),

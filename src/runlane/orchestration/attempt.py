@@ -34,7 +34,7 @@ from runlane.orchestration.waits import InnerKey, OpenWaits
 from runlane.steps.dispatch import RunServices, StepWait, Suspended, WaitKind, perform_step
 from runlane.steps.memory_budget import MemoryTimeout
 from runlane.steps.wait_steps import until_room
-from runlane.store.orchestration.calls import read_calls_of
+from runlane.store.orchestration.calls import read_calls_of, read_earlier_calls
 from runlane.store.orchestration.resume import read_waits_decided
 from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_replay_records
 from runlane.store.orchestration.waits import Wait, read_waits
@@ -150,11 +150,15 @@ class OrchestrationAttempt:
                 orchestration_name=self._root.title,
             )
             self._outbox.add_step_events(self._machine.opening)
+        calls = []
+        if "fork" in plan:
+            calls = await retry_unavailable(lambda: read_earlier_calls(self._database, claimed.run_id))
         if not first:
             self._spending.learn(records)
             open_paths = ["", *(pending.path for pending in self._machine.pending_steps())]
-            calls = await retry_unavailable(lambda: read_calls_of(self._database, claimed.run_id, open_paths))
-            self._contexts.restore(calls)
+            calls += await retry_unavailable(lambda: read_calls_of(self._database, claimed.run_id, open_paths))
+        self._contexts.restore(calls)
+        if not first:
             await self._load_waits()
 
     async def _seconds_left(self) -> float:

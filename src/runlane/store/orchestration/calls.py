@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Float, FromClause, Integer, Text, and_, bindparam, exists, func, select
+from sqlalchemy import Float, FromClause, Integer, Text, and_, bindparam, case, exists, func, literal, or_, select
 from sqlalchemy.sql.base import Executable
 
 from runlane.store.sql.database import Database
@@ -19,6 +19,10 @@ from runlane.store.sql.expressions import lit, member, now_us, upsert
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import run_calls, runs
 from runlane.store.sql.statement import Row, Statement, text_list
+
+# Prefixes of keys, see `agents/journal.py`.
+EARLIER: Final = "earlier/"
+SETTLED: Final = "settled/"
 
 
 class CallKind(StrEnum):
@@ -84,6 +88,37 @@ def _record_calls(batch: FromClause) -> Executable:
 RECORD_CALLS = Statement(
     "record_calls", _record_calls, _RECORDED, purpose="Store entries of the journal of an attempt, through the fence."
 )
+
+
+def _copy_unsettled(batch: FromClause) -> Executable:
+    b, call = batch.c, run_calls
+    other = run_calls.alias("other")
+    # The result of the call `0/begun/2/ID/1` has the key `0/tool/2/ID`.
+    place = func.replace(call.c.key, "/begun/", "/tool/")
+    result = and_(other.c.kind == lit(CallKind.TOOL), func.substr(place, 1, func.length(other.c.key)) == other.c.key)
+    settled = other.c.key == literal(SETTLED, Text()) + call.c.key
+    over = exists().where(other.c.run_id == call.c.run_id, other.c.path == call.c.path, or_(result, settled))
+    key = case(
+        (call.c.key.startswith(EARLIER, autoescape=True), call.c.key),
+        else_=literal(EARLIER, Text()) + b.from_run + literal("/", Text()) + call.c.key,
+    )
+    # The new run has had no attempt.
+    values = {"run_id": b.to_run, "path": call.c.path, "key": key, "attempt": lit(0)}
+    values |= {name: call.c[name] for name in ("kind", "payload", "at")}
+    return upsert(run_calls).from_select(
+        list(values),
+        select(*values.values())
+        .select_from(batch.join(call, call.c.run_id == b.from_run))
+        .where(call.c.kind == lit(CallKind.BEGUN), call.c.key.contains("/begun/", autoescape=True), ~over),
+    )
+
+
+COPY_UNSETTLED = Statement(
+    "copy_unsettled_calls",
+    _copy_unsettled,
+    {"from_run": Text(), "to_run": Text()},
+    purpose="Copy the announced calls without a result of a run to its fork.",
+)
 _OF_RUN = Statement(
     "calls_of_run",
     select(run_calls)
@@ -97,6 +132,13 @@ _OF_STEPS = Statement(
     .where(run_calls.c.run_id == bindparam("run_id"), member(run_calls.c.path, "paths"))
     .order_by(run_calls.c.at, run_calls.c.path, run_calls.c.key),
     purpose="Read the journal of some steps of a run.",
+)
+_EARLIER_CALLS = Statement(
+    "earlier_calls",
+    select(run_calls).where(
+        run_calls.c.run_id == bindparam("run_id"), run_calls.c.key.startswith(EARLIER, autoescape=True)
+    ),
+    purpose="Read the announced calls without a result that a fork has from its source.",
 )
 _TOTALS = Statement(
     "call_totals",
@@ -142,6 +184,11 @@ async def read_calls_of(database: Database, run_id: str, paths: Sequence[str]) -
     """Return the recorded calls of some steps, so that a long run does not read those of finished steps."""
     rows = await database.query(_OF_STEPS, run_id=run_id, paths=text_list(database.dialect, sorted(paths)))
     return [_value(row) for row in rows]
+
+
+async def read_earlier_calls(database: Database, run_id: str) -> list[CallRecord]:
+    """Return the announced calls without a result that a fork has from its source, of all steps."""
+    return [_value(row) for row in await database.query(_EARLIER_CALLS, run_id=run_id)]
 
 
 async def read_totals(database: Database, run_id: str) -> tuple[float | None, int]:

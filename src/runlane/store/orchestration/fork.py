@@ -7,6 +7,7 @@ from sqlalchemy import bindparam, exists, select
 from runlane.domain.run import Accepted, RunHook
 from runlane.domain.tags import fork_mark
 from runlane.errors import NotFound, RunNotFound
+from runlane.store.orchestration.calls import COPY_UNSETTLED
 from runlane.store.orchestration.steps import COPY_STEPS
 from runlane.store.queue.accept import NewRun, accept
 from runlane.store.queue.dead_letters import letter_replaced
@@ -93,6 +94,8 @@ async def repeat_in(
         raise verdict
     if not verdict.replayed:
         if before is not None:
+            # A call whose effect is unknown is not repeated before a person has decided about it.
+            await session.fetch(COPY_UNSETTLED, [(source, new_run.id)])
             await session.fetch(COPY_STEPS, [(source, new_run.id, before)])
             await add_tags(session, [(new_run.tenant, new_run.id, (fork_mark(source),))])
         if new_run.hooks & RunHook.DEAD_LETTER:
