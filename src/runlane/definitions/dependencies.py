@@ -1,4 +1,7 @@
-"""The definitions that a definition uses, directly and indirectly, which a run pins at its start."""
+"""The definitions that a definition uses, directly and indirectly.
+
+A run uses the versions that are current at its start.
+"""
 
 from __future__ import annotations
 
