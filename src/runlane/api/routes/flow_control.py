@@ -1,4 +1,4 @@
-"""The keys of flow control, and their starts that have no run."""
+"""The keys of flow control, and the starts that have no run."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from runlane.domain.tenant import MAX_COST_USD, MAX_LIMIT, MAX_RATE, MAX_SCHEDUL
 from runlane.store.access.keys import MAX_LIFE_SECONDS
 
 Weight = Annotated[
-    float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT, description="Its share of the starts in a lane, relative to others.")
+    float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT, description="The share of a lane's starts, relative to other tenants.")
 ]
 
 
@@ -38,7 +38,7 @@ class ShownKey(ApiKey):
 
 
 class NewTenant(RequestModel):
-    """Create a tenant. A limit that is left out does not apply."""
+    """Create a tenant. An omitted limit does not apply."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"id": "acme", "name": "Acme", "max_queued": 1000}]})
 
@@ -55,7 +55,7 @@ class NewTenant(RequestModel):
 
 
 class PatchTenant(RequestModel):
-    """The fields to change; a limit that is null is removed."""
+    """The fields to change. A limit that is null is removed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"rate_per_second": 50.0}]})
 
