@@ -46,7 +46,7 @@ class HookRequest(NamedTuple):
 
 
 class VerifiedHook(NamedTuple):
-    """A verified request: the sender's id of it and its type, if it has them, and its content.
+    """A verified request: its id and type, if the sender provides them, and its content.
 
     `challenge` is set if the sender only checks the URL; it is the response to send.
     """

@@ -32,7 +32,7 @@ from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 
-# The minimum time between two frames of a page.
+# The minimum time between two frames for a page.
 FRAME_SECONDS: Final = 0.25
 POLL_SECONDS: Final = 2.0
 # The interval at which pages read everything again if the database has no bus.

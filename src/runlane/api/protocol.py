@@ -139,7 +139,7 @@ def _possible_connections(wanted: int) -> int:
     if files == resource.RLIM_INFINITY or files - SPARE_CONNECTIONS - _OTHER_FILES >= wanted:
         return wanted
     possible = max(1, files - SPARE_CONNECTIONS - _OTHER_FILES)
-    log.info("connections_limited", connections=possible, wanted=wanted, open_files=files, cure="raise ulimit -n")
+    log.info("connections_limited", connections=possible, wanted=wanted, open_files=files, fix="raise ulimit -n")
     return possible
 
 

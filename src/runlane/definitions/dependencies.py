@@ -61,7 +61,7 @@ def uses(definition: Definition, scope: DefinitionScope) -> set[Key]:
 
 
 def find_dependencies(start: Key, scope: DefinitionScope) -> set[Key]:
-    """Return the start and all existing definitions that a run of it may use."""
+    """Return the starting definition and all existing definitions that its runs may use."""
     found: set[Key] = set()
     waiting = [start]
     while waiting:

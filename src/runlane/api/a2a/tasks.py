@@ -1,6 +1,6 @@
 """A run as a task: its state, its answers as artifacts, and the question that it waits for.
 
-Everything is read from the run when it is needed. The stored events decide what the artifacts are, so every server
+The task is derived from the run at each request. The stored events determine the artifacts, so every server
 returns the same task, and a client that reconnects after a crash continues where the stored answer ends.
 """
 

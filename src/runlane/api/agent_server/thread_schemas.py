@@ -123,7 +123,7 @@ class ThreadSearch(ThreadCount):
 
 
 class ThreadPrune(RequestModel):
-    """The threads to prune, and what is deleted of them."""
+    """The threads to prune, and the part of them to delete."""
 
     thread_ids: Annotated[list[str], Field(max_length=1000)]
     strategy: PruneStrategy = Field(default=PruneStrategy.DELETE, strict=False)

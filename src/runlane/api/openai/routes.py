@@ -38,7 +38,7 @@ CompletionId = Annotated[str, Path(max_length=200, examples=["chatcmpl-0192f3a1b
 _PAGE: Final = 1000
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "The answer; with `stream`, one frame per piece of it and comments while nothing happens.",
+        "description": "The answer; with `stream`, one frame per piece, and comments while nothing happens.",
         "content": {
             "text/event-stream": {
                 "schema": {

@@ -24,7 +24,9 @@ changes = RawRouter(tags=["limits and usage"], route_class=IdempotentRoute, depe
 LimitName = Annotated[
     str, Path(description="The name of the limit.", examples=["gpu"], min_length=1, max_length=MAX_LIMIT_NAME)
 ]
-OfTenant = Annotated[Name | None, Query(description="For platform admins; others use their own.")]
+OfTenant = Annotated[
+    Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+]
 CONCURRENCY_LIMITS = Listing("concurrency_limits", SharedLimit)
 
 

@@ -70,7 +70,9 @@ def letter_query(
     ] = None,
     target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
     lane: Annotated[Name | None, Query()] = None,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
     code: Annotated[Name | None, Query(description="The code of the step, or the type of the exception.")] = None,
     fingerprint: Annotated[Name | None, Query()] = None,
     step: Annotated[StepPath | None, Query(description="The path of the failed step, or its last part.")] = None,

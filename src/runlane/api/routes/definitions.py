@@ -41,7 +41,7 @@ from runlane.store.definitions import (
 router = RawRouter(tags=["definitions"])
 changes = RawRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 DefinitionId = Annotated[str, Path(description="The definition's id or name.", examples=["hello"])]
 SchemaKind = Annotated[

@@ -53,7 +53,7 @@ KindPath = Annotated[
     str, Path(description="`orchestrations`, `agents`, `tools`, `mcp-servers` or `triggers`.", examples=["agents"])
 ]
 DefinitionName = Annotated[Name, Path(description="The definition's id.", examples=["article"])]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 
 
 @router.post("/definitions/check", response_model=Findings, responses=answers(404, 413))

@@ -31,7 +31,7 @@ from runlane.triggers.replay import replay_trigger
 router = RawRouter(tags=["events"])
 changes = RawRouter(tags=["events"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Cursor = Annotated[Name | None, Query(description="`next_cursor` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 EventId = Annotated[str, Path(description="The event's id.", examples=["evt_0192f3a1b2c37abc8def0123456789ab"])]

@@ -22,7 +22,7 @@ from runlane.store.queue.series_reading import SeriesBy, SeriesQuery, read_run_s
 
 router = RawRouter(tags=["runs"])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Target = Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")]
 
 

@@ -35,7 +35,7 @@ Page = Annotated[str, Path(pattern=r"^[a-z][a-z-]{0,40}$", description="The page
 # A response that has begun cannot be refused, so its next page waits longer for its turn than a request does.
 _EXPORT_WAIT_SECONDS: Final = 60.0
 ViewName = Annotated[str, Path(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f/]+$")]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 
 
 @router.get("/search", response_model=SearchHits, responses=answers())

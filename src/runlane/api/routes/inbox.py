@@ -29,7 +29,7 @@ from runlane.store.orchestration.inbox import InboxFilter, claim_question, count
 router = RawRouter(tags=["inbox"])
 changes = RawRouter(tags=["inbox"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 
 
 @router.get("/inbox", response_model=InboxPage, responses=answers())

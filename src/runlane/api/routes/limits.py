@@ -76,7 +76,9 @@ async def delete_limits(request: Request, principal: WorkersManage, credential: 
 async def get_quotas(
     request: Request,
     principal: RunsRead,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
 ) -> JsonBody:
     """List the quotas of the tenant with their limits and use."""
     return QUOTAS.all(await _quotas(parts_of(request), tenant_to_use(principal, tenant)))

@@ -1,4 +1,4 @@
-"""Live hints for pages: what has changed, as server-sent events."""
+"""Live hints for pages about changes, as server-sent events."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from runlane.store.memory.auditing import audit_memory
 
 router = RawRouter(prefix="/memory", tags=["memory"])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 MemoryId = Annotated[Name, Path(description="The memory's id.", examples=["mem_0192f3"])]
 VaultId = Annotated[Name, Path(description="The vault's id.", examples=["vault_0192f3"])]
 Cursor = Annotated[Name | None, Query(description="`next_cursor` of the previous page.")]

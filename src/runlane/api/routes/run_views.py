@@ -175,7 +175,9 @@ async def get_orchestration_graph(
     principal: RunsRead,
     name: Annotated[Name, Path(description="The orchestration's id.", examples=["article"])],
     version: Annotated[Name | None, Query(description="The version; default is the current version.")] = None,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
 ) -> ValueBody:
     """Return the steps of an orchestration and the edges between them, as `runlane graph` draws them."""
     database, owner = parts_of(request).database, tenant_to_use(principal, tenant)

@@ -40,7 +40,9 @@ async def list_runs(
     status: Annotated[list[Status] | None, Query(description="Repeat for several.")] = None,
     target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
     lane: Annotated[Name | None, Query()] = None,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
     key: Annotated[Key | None, Query(description="The ordering key.")] = None,
     accepted_from: Annotated[Moment | None, Query(description="RFC 3339; this moment or later.")] = None,
     accepted_before: Annotated[Moment | None, Query(description="RFC 3339; before this moment.")] = None,

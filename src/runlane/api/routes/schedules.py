@@ -39,7 +39,7 @@ router = RawRouter(tags=["schedules"], route_class=LargeBodyRoute)
 changes = RawRouter(tags=["schedules"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 ScheduleId = Annotated[Name, Path(description="The schedule's id.", examples=["nightly-report"])]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 IfMatch = Annotated[
     str | None,
     Header(max_length=40, description="The version that the caller has read; 412 if it changed.", examples=["3"]),

@@ -27,7 +27,7 @@ SecretName = Annotated[
     str,
     Path(description="The name that definitions refer to.", pattern=f"^{NAME_PATTERN}$", examples=["GITHUB_TOKEN"]),
 ]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 _MAX_UNREADABLE = 1000
 
 

@@ -27,7 +27,7 @@ changes = RawRouter(tags=["incoming webhooks"], route_class=IdempotentRoute, dep
 hooks = RawRouter(tags=["incoming webhooks"])
 
 SourceName = Annotated[str, Path(description="The source's name.", pattern=SOURCE_NAME, examples=["github"])]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Token = Annotated[str, Path(description="The token of a source.", max_length=100)]
 
 

@@ -67,7 +67,7 @@ changes = RawRouter(tags=["webhooks"], route_class=IdempotentRoute, dependencies
 
 EndpointId = Annotated[Key, Path(description="The endpoint's id.", examples=["we_0192f3a1b2c37abc8def0123456789ab"])]
 DeliveryId = Annotated[Key, Path(description="The delivery's id.", examples=["whd_0192f3a1b2c37abc8def0123456789ab"])]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Cursor = Annotated[Key | None, Query(description="`next_cursor` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 

@@ -26,7 +26,9 @@ class NewKey(RequestModel):
 
     name: Name
     role: Name
-    tenant: Name | None = Field(default=None, description="For platform admins; others create their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
     expires_in_seconds: float | None = Field(default=None, gt=0, le=MAX_LIFE_SECONDS)
 
 
@@ -50,7 +52,7 @@ class NewTenant(RequestModel):
     max_cost_usd_per_day: float | None = Field(
         default=None, gt=0, le=MAX_COST_USD, description="Cost of its model calls per day (UTC)."
     )
-    on_cap: OnCap = Field(default="fail", description="At the cap a step fails, or asks a person for more.")
+    on_cap: OnCap = Field(default="fail", description="At the cap, a step fails or a person is asked to raise it.")
     weight: Weight = 1.0
 
 

@@ -39,7 +39,9 @@ class ExportRequest(BundleSelection):
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
     with_used: bool = Field(default=True, description="Include everything that the selected ones use.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others export their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class Bundle(ResponseModel):
@@ -72,7 +74,9 @@ class ImportRequest(BundleSelection):
     )
     take_over: bool = TAKE_OVER
     dry_run: bool = Field(default=False, description="Only report what would change.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others import into their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class ImportItem(ResponseModel):

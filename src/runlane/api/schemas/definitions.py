@@ -42,7 +42,9 @@ class SyncRequest(RequestModel):
     )
     source: Source = Field(default=DEFAULT_SOURCE, description="The project that the definitions come from.")
     take_over: bool = TAKE_OVER
-    tenant: Name | None = Field(default=None, description="For platform admins; others sync their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class DefinitionWarning(ResponseModel):
@@ -96,7 +98,9 @@ class OpenApiRequest(RequestModel):
     name_prefix: str = Field(default="", max_length=32, description="The prefix of every tool's name.")
     save: bool = Field(default=False, description="Store the tools, all of them or none.")
     take_over: bool = TAKE_OVER
-    tenant: Name | None = Field(default=None, description="For platform admins; others import for themselves.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class OpenApiAnswer(ResponseModel):

@@ -20,7 +20,9 @@ class CheckDefinition(RequestModel):
 
     kind: Name = Field(description="As in the path: `orchestrations`, `agents`, `tools`, `mcp-servers`, `triggers`.")
     definition: dict[str, Any]
-    tenant: Name | None = Field(default=None, description="For platform admins.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class DefinitionFinding(DefinitionWarning):
@@ -46,7 +48,9 @@ class PutDefinition(RequestModel):
 
     definition: dict[str, Any]
     take_over: bool = TAKE_OVER
-    tenant: Name | None = Field(default=None, description="For platform admins.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class StoredDefinition(ResponseModel):

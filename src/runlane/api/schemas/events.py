@@ -42,7 +42,9 @@ class SendEvents(RequestModel):
     )
 
     events: list[EventBody] = Field(min_length=1, max_length=MAX_EVENTS)
-    tenant: Name | None = Field(default=None, description="For platform admins; others send to their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class EventsSent(ResponseModel):
@@ -63,7 +65,9 @@ class ReplayRequest(RequestModel):
     after: Name | None = Field(default=None, description="`next_cursor` of the previous request.")
     limit: int = Field(default=MAX_REPLAYED, ge=1, le=MAX_REPLAYED, description="The maximum number of events to read.")
     dry_run: bool = Field(default=False, description="Only report which events would be evaluated.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others replay their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 EVENTS = Listing("events", TenantEvent, cursor="id")

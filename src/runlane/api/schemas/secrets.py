@@ -24,7 +24,9 @@ class PutSecret(RequestModel):
     )
 
     value: Value = Field(description="At least 8 characters and at most 64 KiB. It is never returned.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others set their own secrets.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class SecretUsers(ResponseModel):
@@ -41,4 +43,4 @@ class RotateSecrets(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
-    tenant: Name | None = Field(default=None, description="For platform admins: only this tenant's. Default: all.")
+    tenant: Name | None = Field(default=None, description="The tenant, for platform admins. Default: all.")

@@ -38,7 +38,9 @@ class PutSource(RequestModel):
     id_header: Key | None = Field(default=None, description="For hmac and bearer: the header with the sender's id.")
     enabled: bool = True
     rate_per_minute: int = Field(default=DEFAULT_RATE, ge=RATE_BOUNDS[0], le=RATE_BOUNDS[1])
-    tenant: Name | None = Field(default=None, description="For platform admins; others have their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
     def change(self) -> SourceChange:
         """Return the settings to store."""

@@ -61,7 +61,9 @@ class NewEndpoint(RequestModel):
     max_in_flight: _InFlight | None = None
     ordered: bool | None = Field(default=None, description="Messages of one run one at a time, in order.")
     signature: SignatureKind = Field(default="hmac", description="`hmac` or `ed25519`.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others create endpoints of their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class PatchEndpoint(RequestModel):
@@ -113,7 +115,9 @@ class RotateSecret(RequestModel):
 class RotateDefaultSecret(RotateSecret):
     """Create or replace the secret that signs the webhooks of runs without their own secret."""
 
-    tenant: Name | None = Field(default=None, description="For platform admins; others have their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class ReplayDelivery(RequestModel):
@@ -136,7 +140,9 @@ class ReplayDeliveries(RequestModel):
     since: Moment | None = Field(default=None, description="Only deliveries created at this time or later.")
     before: Key | None = Field(default=None, description="`before` of the previous response, to continue.")
     max_tries: int = Field(default=1, ge=1, le=MAX_TRIES)
-    tenant: Name | None = Field(default=None, description="For platform admins; others replay their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class CreatedEndpoint(ResponseModel):
