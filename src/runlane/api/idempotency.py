@@ -1,7 +1,8 @@
 """Idempotency-Key for changes other than creating a run: the response to a successful request is stored for a day.
 
 The key is scoped to the caller's API key, method and URL. The response to a failed request is not stored, because a
-retry may succeed. If a process dies during a request, `store.access.idempotency` releases the key.
+retry may succeed. If the process of a request has died, a repeated request takes over the key (see
+`store.access.idempotency`).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _CONTEXTS = "/vaults/{vault_id}/memories/{memory_id}/contexts"
 
 @router.get("/health", response_model=shapes.Health, responses=answers())
 async def get_health(request: Request, principal: Anyone) -> JsonBody:
-    """Return `ok` if the server responds."""
+    """Return `healthy` if the server responds."""
     del principal
     return JsonBody({"status": "healthy", "timestamp": moment(shapes.now_us())})
 
