@@ -247,10 +247,7 @@ class Tail:
         return lambda: self._when_shut.discard(callback)
 
     async def follow(self, run_id: str, after: int, encoding: Encoding | None = None) -> Follower:
-        """Return a reader of the run's events after a number.
-
-        Raise RunNotFound, or InvalidRequest for an invalid number.
-        """
+        """Return a reader of the run's events after a number. Raise RunNotFound or InvalidRequest."""
         follower, feed = self._enter(run_id, after, encoding)
         try:
             positions = await read_positions(self._database, [run_id])
@@ -273,8 +270,7 @@ class Tail:
         """Return a reader of a run that this process has just accepted, after the event of its acceptance.
 
         The reader joins its feed at once, so the notice of the claim is forwarded without a read. If that notice was
-        sent before, one read finds the claim. Many new readers share that read, which begins when their subscriptions
-        are active.
+        sent before, one read that many new readers share finds the claim.
         """
         follower, feed = self._enter(run_id, ACCEPTED_SEQ, encoding)
         feed.seq = max(feed.seq, ACCEPTED_SEQ)
@@ -290,8 +286,7 @@ class Tail:
         feed = self._feeds.get(run_id)
         if feed is None:
             feed = self._feeds[run_id] = Feed(run_id)
-            # The subscription begins before the read, so an event that is committed in between is received, read, or
-            # both.
+            # The subscription begins before the read, so an event committed in between is received, read, or both.
             feed.unfollow = self._bus.follow(run_id, partial(self._receive, feed))
         follower = Follower(self, feed, after, encoding)
         feed.followers.add(follower)
@@ -383,8 +378,7 @@ class Tail:
             if position is None:
                 self._shut(feed)  # retention has deleted the run
             elif position.first_seq > feed.seq + 1:
-                # Retention has deleted events that this feed has not forwarded; each reader's next page reports the
-                # gap.
+                # Retention has deleted events that this feed has not forwarded. Each reader's next page reports it.
                 feed.seq = position.last_seq
                 for follower in tuple(feed.followers):
                     follower.fall_back()

@@ -365,10 +365,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         return await self._http.read_list(Lane, f"{PREFIX}/lanes", "lanes")
 
     async def scaling(self, lanes: Sequence[str] = (), *, concurrency: int = 1) -> Demand:
-        """Return how many slots, and workers of this concurrency, the runs in these lanes need.
-
-        The default is all lanes.
-        """
+        """Return how many slots, and workers of this concurrency, the runs in these lanes need. Default: all."""
         query = {"lanes": ",".join(lanes) or None, "concurrency": concurrency}
         return wire.parse(Demand, await self._http.read(f"{PREFIX}/scaling", query))
 
@@ -378,10 +375,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         return await self._http.read_list(WorkerInfo, f"{PREFIX}/workers", "workers", query)
 
     async def health(self) -> ServerHealth:
-        """Return whether the server is ready, with the problems if it is not.
-
-        Raise Unavailable if it does not respond.
-        """
+        """Return whether the server is ready, and its problems. Raise Unavailable if it does not respond."""
         ready, parts = await self._http.probe("/ready")
         return ServerHealth(ready, parts)
 

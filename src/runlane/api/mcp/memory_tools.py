@@ -275,7 +275,7 @@ async def _vaults(caller: CallContext, _given: ListVaultsArguments) -> Mapping[s
 
 
 async def list_memories(caller: CallContext, vault_id: str | None) -> dict[str, Any]:
-    """Return the memories of the caller's tenant, in one vault or in all."""
+    """Return the memories of the caller's tenant, of one vault or of every vault."""
     service = await caller.parts.app.memory()
     found: Sequence[Memory] = await service.list_memories(caller.principal.tenant, vault_id=vault_id, limit=_LISTED)
     return {"memories": [to_dict(memory) for memory in found], "count": len(found)}
