@@ -135,7 +135,7 @@ def test_a_wait_for_a_server_reports_that_none_answers(embedded: Shell, command:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         child = embedded.start(*command, "--url", url)
-        output = embedded.until(child, "does not answer yet")
+        output = embedded.until(child, "does not respond yet")
         embedded.finish(child, signal.SIGKILL)
-    assert f"{url} does not answer yet (" in output
+    assert f"{url} does not respond yet (" in output
     assert "start one: runlane dev" in output

@@ -91,7 +91,7 @@ async def test_a_server_killed_while_it_takes_a_message_leaves_one_turn_or_none(
     urls = [await cluster.url_of(victim), await cluster.url_of(other)]
     key = await server_key(cluster)
     async with Client(urls[0], key, retry_policy=RetryPolicy(give_up_seconds=0.2)) as client:
-        with pytest.raises(Exception, match="did not answer"):
+        with pytest.raises(Exception, match="did not respond"):
             await client.chat("helper", "<one>", idempotency_key="first")
     await victim.ended()
     rows = await cluster.rows("select t.run_id, r.id from runs r full join chat_turns t on t.run_id = r.id")

@@ -263,7 +263,7 @@ async def test_a_definition_cannot_ask_for_more_losses_than_the_operator_allows(
         await process.app.sync(bodies)
     (_, message) = caught.value.problems[0]
     assert message == (
-        "max_losses=500 is more than this installation allows (5). Lower it, or let the operator raise "
+        "max_losses=500 is more than this installation allows (5). Lower it, or ask an operator to raise "
         "RUNLANE_MAX_LOSSES."
     )
     # One that was stored under a higher bound is held to the present one.

@@ -143,7 +143,7 @@ async def test_answers(answer: Answering, result: Any) -> None:
             plain(b"[" * 500 + b"]" * 500, headers={"content-type": "application/json"}),
             "is declared as JSON and is not valid JSON",
         ),
-        (plain(b"\x89PNG", headers={"content-type": "image/png"}), "answered with image/png"),
+        (plain(b"\x89PNG", headers={"content-type": "image/png"}), "returned image/png"),
     ],
 )
 async def test_answers_that_are_not_a_result_are_failures(answer: Answering, expected: str) -> None:
@@ -181,7 +181,7 @@ async def test_refusals_are_errors(status: str, retryable: bool) -> None:
         # A server that is asked too much has not acted: also a tool with an effect may be called again.
         assert error.begun is not status.startswith("429")
         assert error.retry_after_seconds == (7.0 if retryable else None)
-        assert f'answered with status {status[:3]}: {{"error": "no such' in error.message
+        assert f'returned status {status[:3]}: {{"error": "no such' in error.message
         assert REDACTED in error.message
         assert len(error.message) < 400
 

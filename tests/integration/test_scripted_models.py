@@ -126,7 +126,7 @@ async def test_a_stored_definition_with_a_scripted_model_fails_its_run_if_they_a
     assert run.error["type"] == "unknown_model"
     assert run.error["message"] == (
         'The model "scripted" cannot be used: models called "scripted" are disabled. Choose another model, or '
-        f"let the operator set {SETTING}=true on the workers."
+        f"ask an operator to set {SETTING}=true on the workers."
     )
 
 

@@ -53,7 +53,7 @@ async def test_a_result_above_max_output_bytes_is_an_error(process: Process, cal
     assert result["failed"]
     assert result["preview"] == (
         'tool_output: The tool "long" was called, but its result has 101 bytes; at most 100 are allowed '
-        "(max_output_bytes). Request less."
+        "(max_output_bytes). Request less data."
     )
 
 
@@ -65,7 +65,7 @@ async def test_a_result_is_cut_to_the_output_schema_and_must_fit_it(process: Pro
     assert (await only_result(process, ended))["preview"] == '{"a":1}'
     ended = await called(process, {**script, "code": "result = {'a': 'one'}"})
     assert (await only_result(process, ended))["preview"] == (
-        'tool_output: The answer of the tool "it" does not match its schema: "a" must be integer, not string.'
+        'tool_output: The result of the tool "it" does not match its schema: "a" must be integer, not string.'
     )
 
 

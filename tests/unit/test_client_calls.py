@@ -159,7 +159,7 @@ async def test_health_is_returned_even_when_it_is_bad() -> None:
     async with wire_server((), answering({"problems": ["x"]}, 503)) as server, Client(server.url) as client:
         health = await client.health()
     assert (health.ready, health.parts) == (False, {"problems": ["x"]})
-    with pytest.raises(Unavailable, match="did not answer"):
+    with pytest.raises(Unavailable, match="did not respond"):
         async with Client(server.url) as client:
             await client.health()
 

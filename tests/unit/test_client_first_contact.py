@@ -20,7 +20,7 @@ async def test_a_local_server_that_refuses_connections_is_given_up_soon() -> Non
         # Bound and not listening: connections are refused.
         unused.bind(("127.0.0.1", 0))
         async with asyncio.timeout(SOON_SECONDS), Client(_url(unused), retry_policy=LONG) as client:
-            with pytest.raises(Unavailable, match="did not answer"):
+            with pytest.raises(Unavailable, match="did not respond"):
                 await client.lanes()
 
 

@@ -218,7 +218,7 @@ async def test_a_refusal_is_final(status: int, code: str, kind: type[Exception])
 async def test_a_stream_ends_with_an_error_when_its_retries_are_used_up() -> None:
     async with wire_server(finished_run(2)) as server:
         pass
-    with pytest.raises(Unavailable, match="did not answer"):
+    with pytest.raises(Unavailable, match="did not respond"):
         await read(server, retry_policy=HASTY)
 
 

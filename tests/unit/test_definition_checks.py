@@ -297,7 +297,7 @@ def test_fields_without_effect_are_a_warning() -> None:
     ("bad", "expected"),
     [
         (step("a", "if_else", if_condition="state.x >"), "field if_condition: At its end: invalid syntax"),
-        (step("a", "if_else", if_condition="{{x}} > 1"), "An expression has no placeholders."),
+        (step("a", "if_else", if_condition="{{x}} > 1"), "An expression cannot contain placeholders."),
         (step("a", "switch", switch_expression="x = 1", switch_cases={"1": None}), "field switch_expression: Column"),
         (step("a", "loop", while_condition="(", loop_step_ids=["b"]), "field while_condition: Column 1: '(' was never"),
         (step("a", "loop", for_each="import os", loop_step_ids=["b"]), "field for_each: Column"),

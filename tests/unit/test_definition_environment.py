@@ -99,7 +99,7 @@ def test_scripted_models_need_answers() -> None:
     agent = {"id": "a", "model": "scripted"}
     step = {"id": "s", "type": "agent", "agent_id": "a"}
     assert 'step "s", field agent_id' in only(messages(agents=[agent], **flow(step)))
-    assert "Give the agent a list of answers" in only(messages(agents=[agent]))
+    assert "Add a list of answers to the agent" in only(messages(agents=[agent]))
 
 
 def test_scripted_models_with_answers_are_fine() -> None:

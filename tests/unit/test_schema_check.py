@@ -67,7 +67,7 @@ def test_valid_values_are_accepted(more: dict[str, Any]) -> None:
         ({"text": "", "inner": {"x": 1, "y": 2}}, '"y" is unknown in "inner"'),
         ({"text": "", "mail": "unknown"}, '"mail": it is not a "email"'),
         ({"text": "", "code": "A"}, '"code": it does not match'),
-        ({"text": "", "form": {"deep": "x"}}, '"form" matches none of the allowed forms; "deep" in "form"'),
+        ({"text": "", "form": {"deep": "x"}}, '"form" does not match any of the allowed forms; "deep" in "form"'),
         ({"text": object()}, "the arguments are not JSON"),
     ],
 )

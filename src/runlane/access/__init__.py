@@ -1,1 +1,1 @@
-"""Access: authentication by API key, policy of roles, encrypted secrets, revocation of open streams."""
+"""Access: authentication by API key, authorization by roles, encrypted secrets, and revocation of open streams."""

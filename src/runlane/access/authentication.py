@@ -1,8 +1,8 @@
-"""Authentication: find the principal of an API key or a browser session in the database, for every request.
+"""Authentication: find the principal of an API key or a browser session in the database for every request.
 
-Nothing is cached between requests, so every process rejects a revoked key at once; the lookup is one statement on a
-unique index, which begins after the request has arrived. Concurrent requests with the same key share it. Authentication
-fails closed: after any error the request is rejected.
+Nothing is cached between requests, so every process rejects a revoked key at once. The lookup is one statement on a
+unique index, which begins after the request has arrived. Concurrent requests with the same key share it. After any
+error the request is rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runlane.store.sql.shared_reads import SharedReads, one_by_one
 
 log = structlog.get_logger(__name__)
 
-# Updates of last use that are written concurrently; further ones are left to a later request.
+# The maximum number of concurrent updates of last use. Beyond it, a later request makes the update.
 _MAX_NOTES = 4
 
 
@@ -43,7 +43,7 @@ class Authenticator:
             raise
         except Exception as error:
             log.exception("access_check_failed")
-            raise Unavailable("Whether the API key is valid cannot be checked right now.") from error
+            raise Unavailable("The API key cannot be checked at the moment. Retry later.") from error
         if found is None:
             raise Unauthorized
         if found.stale:
@@ -58,7 +58,7 @@ class Authenticator:
             raise
         except Exception as error:
             log.exception("access_check_failed")
-            raise Unavailable("Whether the browser session is valid cannot be checked right now.") from error
+            raise Unavailable("The browser session cannot be checked at the moment. Retry later.") from error
         if found is None:
             raise Unauthorized
         if found.stale:
@@ -77,7 +77,7 @@ class Authenticator:
             self._notes[name] = asyncio.create_task(self._touch(name, touch), name="runlane-key-use")
 
     async def _touch(self, name: str, touch: Callable[[Database, str], Awaitable[None]]) -> None:
-        # Informational, so a request must neither wait for it nor fail because of it.
+        # The last use is informational, so a request must neither wait for the update nor fail because of it.
         try:
             await touch(self._database, name)
         except Exception as error:  # noqa: BLE001 - the next request of this key retries

@@ -1,8 +1,8 @@
-"""The keyring: the keys that encrypt secrets, and the stored format.
+"""The keyring: the keys that encrypt secrets, and the format of stored secrets.
 
-A sealed value is base64 of: a version byte, the key's id, a nonce, and AES-256-GCM cipher text. Version, key id, tenant
-and name are authenticated with it, so a row that was changed, or copied to another tenant or name, does not decrypt.
-The first key encrypts and all of them decrypt, so that a key can be rotated without downtime.
+A sealed value is base64 of a version byte, the key's id, a nonce, and AES-256-GCM cipher text. Version, key id, tenant
+and name are authenticated as well, so a row that was changed, or copied to another tenant or name, cannot be decrypted.
+The first key encrypts and all keys decrypt, so a key can be rotated without downtime.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEAD: Final = len(_VERSION) + _ID_BYTES + _NONCE_BYTES
 
 
 def new_key() -> str:
-    """Return a new key in the format of the settings."""
+    """Return a new key in the format that the settings accept."""
     return base64.b64encode(secrets.token_bytes(SECRET_KEY_BYTES)).decode()
 
 
@@ -38,12 +38,12 @@ def key_id_of(key: bytes) -> str:
 
 
 class Keyring:
-    """The keys of this process, from the settings. A key file is read again when it has changed."""
+    """The keys of this process, from the settings. A key file is read again if it has changed."""
 
     def __init__(self, settings: Settings) -> None:
         self._given = settings.secret_key
         self._file = settings.secret_key_file
-        # Without any setting, a key is generated only next to the embedded SQLite file.
+        # Without any setting, a key is generated only beside the embedded SQLite file.
         self._own = self._given is None and self._file is None and settings.database_url is None
         self._keys: dict[str, Any] = {}
         self._signing: dict[str, bytes] = {}
@@ -51,17 +51,17 @@ class Keyring:
 
     @property
     def key_ids(self) -> list[str]:
-        """The ids of the keys; the first one encrypts."""
+        """The ids of the keys. The first key encrypts."""
         self._load()
         return list(self._keys)
 
     @property
     def usable(self) -> bool:
-        """Whether secrets can be stored: a key exists, or is generated for the first one."""
+        """Whether secrets can be stored: a key exists, or will be generated for the first secret."""
         return self._own or bool(self.key_ids)
 
     def seal(self, tenant: str, name: str, value: str) -> tuple[str, str]:
-        """Return the id of the first key, and the value encrypted with it. Raises NoSecretKey without one."""
+        """Encrypt a value with the first key. Return the key's id and the result. Raise NoSecretKey without a key."""
         self._load_or_make()
         key_id, key = next(iter(self._keys.items()))
         head = _VERSION + bytes.fromhex(key_id)
@@ -70,7 +70,7 @@ class Keyring:
         return key_id, base64.b64encode(head + nonce + sealed).decode()
 
     def open(self, tenant: str, name: str, sealed: str) -> str:
-        """Return the value. Raises SecretUnreadable if its key is missing, or the stored value was changed."""
+        """Decrypt a value. Raise SecretUnreadable if its key is missing or the stored value was changed."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -85,7 +85,7 @@ class Keyring:
         if key_id not in self._keys:
             raise SecretUnreadable(
                 f'The secret "{name}" of tenant "{tenant}" is encrypted with the key {key_id}, which this process '
-                "does not have. Add it after the current key in RUNLANE_SECRET_KEY or its file, or set it again."
+                "does not have. Add it after the current key in RUNLANE_SECRET_KEY or its file, or set a new value."
             )
         try:
             return (
@@ -95,7 +95,7 @@ class Keyring:
             raise _damaged(tenant, name) from None
 
     def sign(self, message: bytes) -> tuple[str, bytes]:
-        """Return the id of the first key, and the signature of a stream token under a key that is derived from it."""
+        """Return the id of the first key, and a signature for a stream token with a key derived from the first key."""
         self._load_or_make()
         key_id, key = next(iter(self._signing.items()))
         return key_id, hmac.digest(key, message, "sha256")
@@ -107,7 +107,7 @@ class Keyring:
         return key is not None and hmac.compare_digest(hmac.digest(key, message, "sha256"), signature)
 
     def _load_or_make(self) -> None:
-        """Load the keys; next to an embedded database, make one if none exists. NoSecretKey if there is none."""
+        """Load the keys. Beside an embedded database, create a key if none exists. Raise NoSecretKey without a key."""
         self._load()
         if not self._keys and self._own:
             _make_file(EMBEDDED_KEY_FILE)
@@ -152,7 +152,7 @@ class Keyring:
 
 
 def _bound_to(head: bytes, tenant: str, name: str) -> bytes:
-    # Neither ids of tenants nor names of secrets can contain a NUL.
+    # Neither a tenant's id nor a secret's name can contain NUL.
     return b"\0".join((head, tenant.encode(), name.encode()))
 
 
@@ -164,7 +164,10 @@ def _damaged(tenant: str, name: str) -> SecretUnreadable:
 
 
 def _make_file(file: Path) -> None:
-    """Create a key file that only its owner can read. Of several concurrent calls, the first wins."""
+    """Create a key file that only its owner can read.
+
+    If several processes create it concurrently, the first file is kept.
+    """
     make_folder(file.parent)
     draft = file.with_name(f"{file.name}.{secrets.token_hex(6)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writing:

@@ -1,9 +1,9 @@
 """Secrets by name, decrypted for the runs that use them.
 
-Values are read when they are needed and cached for a moment, so that every worker uses a new value within two seconds
-and a busy one does not query the database for each call. If the database is unavailable, values that were read shortly
-before are still used. Each returned value is redacted from the logs and traces of this process for as long as it is the
-value of the secret; the caller redacts it from what a run stores and emits.
+Values are read when they are needed and cached for a short time, so that every worker uses a new value within two
+seconds and does not query the database for each call. If the database is unavailable, values that were read shortly
+before are still used. While a returned value is the value of its secret, it is redacted from the logs and traces of
+this process. The caller redacts it from the data that a run stores and emits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from runlane.store.webhooks.secrets import (
 
 KEEP_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 30.0
-# The batch of a rotation, small enough to keep its locks short.
+# The batch size of a rotation. Small batches keep locks short.
 AT_ONCE = 50
 _MAX_KEPT: Final = 10_000
 
@@ -63,10 +63,10 @@ class SecretVault:
         self.keyring = Keyring(settings)
 
     async def values(self, tenant: str, names: Collection[str]) -> dict[str, str]:
-        """Return these secrets, without missing ones. Raises SecretUnreadable if the key of one is missing."""
+        """Return the existing secrets of these names. Raise SecretUnreadable if the key of one is missing."""
         wanted = set(names)
         if not self._fresh(tenant, wanted, KEEP_SECONDS):
-            # One query serves all waiting callers; otherwise each second would start with one query per step.
+            # One query serves all waiting callers. Otherwise each second would start with one query per step.
             async with self._reading:
                 if not self._fresh(tenant, wanted, KEEP_SECONDS):
                     await self._read(tenant, wanted)
@@ -77,9 +77,9 @@ class SecretVault:
         return found
 
     async def set(self, tenant: str, name: str, value: str, *, actor: str) -> tuple[Secret | None, Secret]:
-        """Store a value; return the secret before and after.
+        """Store a value. Return the secret before and after the change.
 
-        Raises NoSecretKey without an encryption key, and SecretQuotaExceeded if the tenant has too many.
+        Raise NoSecretKey without an encryption key, and SecretQuotaExceeded if the tenant has too many secrets.
         """
         check_name(name)
         check_value(value)
@@ -87,22 +87,23 @@ class SecretVault:
         stored = await put_secret(
             self._database, tenant, name, key_id=key_id, value=sealed, quota=self._quota, actor=actor
         )
-        # The value that this process has cached is no longer a secret of this name.
+        # The value in the cache of this process is no longer the secret's value.
         self._kept.pop((tenant, name), None)
         LOGS.learn_secret((tenant, name), value)
         return stored
 
     async def delete(self, tenant: str, name: str, *, actor: str) -> Secret:
-        """Delete a secret and return its last description. Raises NotFound if it does not exist."""
+        """Delete a secret and return its last record. Raise NotFound if it does not exist."""
         deleted = await delete_secret(self._database, tenant, name, actor=actor)
         self._kept.pop((tenant, name), None)
         LOGS.forget_secret((tenant, name))
         return deleted
 
     async def rotate(self, *, actor: str, tenant: str | None = None) -> RotatedSecrets:
-        """Encrypt everything with the first key, of all tenants or of one, in small batches.
+        """Encrypt all secrets with the first key, of all tenants or of one, in small batches.
 
-        It may be interrupted and repeated, and secrets may be set and read meanwhile; committed batches stay.
+        The rotation may be interrupted and repeated, and secrets may be set and read meanwhile. Committed batches are
+        kept.
         """
         current = next(iter(await asyncio.to_thread(lambda: self.keyring.key_ids)), None)
         if current is None:
@@ -128,7 +129,7 @@ class SecretVault:
     async def _rotate_webhooks(
         self, current: str, tenant: str | None, actor: str, unreadable: list[UnreadableSecret]
     ) -> int:
-        """Encrypt the secrets of webhooks with the first key; add those that no key decrypts to `unreadable`."""
+        """Encrypt the secrets of webhooks with the first key. Add those that cannot be decrypted to `unreadable`."""
         rotated, after = 0, ("", 0)
         while found := await webhook_secrets_of_other_keys(
             self._database, current, tenant=tenant, after=after, limit=AT_ONCE

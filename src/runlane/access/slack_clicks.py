@@ -1,4 +1,4 @@
-"""Clicks on buttons in Slack: the signature over the raw body, then who clicked and which token the button has."""
+"""Clicks on buttons in Slack: verify the signature of the raw body, then return the user and the button's token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_NAME: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class SlackClick:
-    """One click. `reply_url` accepts messages to the channel for half an hour; None if Slack gave none of its own."""
+    """One click. `reply_url` accepts messages to the channel for half an hour; None without a valid URL of Slack."""
 
     user_id: str
     user_name: str
@@ -28,7 +28,7 @@ class SlackClick:
 
 
 def read_click(secret: str, request: HookRequest, now_seconds: float) -> SlackClick:
-    """Return the click in a request. Raises SignatureRejected, or InvalidRequest if it is not a click on a button."""
+    """Return the click in a request. Raise SignatureRejected, or InvalidRequest if it is not a click on a button."""
     verify(Verifier.SLACK, secret, SourceOptions(), request, now_seconds)
     payload = _payload(request.body)
     user, actions = _table(payload.get("user")), payload.get("actions")
@@ -55,7 +55,10 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _reply_url(value: Any) -> str | None:
-    """Return the address for replies, if it is one of Slack's: another one would make this server call any host."""
+    """Return the URL for replies if it is a URL of Slack.
+
+    Any other URL would make this server call an arbitrary host.
+    """
     if not isinstance(value, str) or len(value) > 1000:
         return None
     try:

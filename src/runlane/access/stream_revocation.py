@@ -1,8 +1,8 @@
 """Stream revocation: close streams whose API key is no longer valid, or whose browser session has ended.
 
 Requests are authenticated when they arrive, but a stream or a long poll outlives that check. So the keys of all open
-streams are checked again every two seconds, in one statement. It fails closed: a stream whose key could not be checked
-for half a minute is closed too; its reader reconnects and is authenticated again.
+streams are checked again every two seconds, in one statement. If a key could not be checked for half a minute, its
+streams are closed as well; their readers reconnect and are authenticated again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ log = structlog.get_logger(__name__)
 
 CHECK_SECONDS = 2.0
 UNCHECKED_SECONDS = 30.0
-# Users of an auth module have no key that could be checked, so their streams end and they reconnect.
+# Users of an auth module have no key that can be checked, so their streams end after this time and they reconnect.
 USER_STREAM_SECONDS = 900.0
 
 
 @dataclass(eq=False, slots=True)
 class _GuardedStream:
-    """An open stream: its principal, the permission it needs, how to end it, and when its key was last valid."""
+    """An open stream: its principal, its permission, the function that ends it, and when its key was last valid."""
 
     principal: Principal
     permission: Permission
@@ -42,7 +42,7 @@ class _GuardedStream:
 
 
 class StreamRevocation:
-    """start() and stop(); guard() for everything that stays open."""
+    """Checks the keys of open streams. Call start() and stop() once, and guard() for each stream or long poll."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -63,7 +63,10 @@ class StreamRevocation:
     def guard(
         self, principal: Principal, permission: Permission, revoke: Callable[[RunlaneError], None]
     ) -> Callable[[], None]:
-        """Call `revoke` once the principal's key no longer allows this; return the function that ends the guard."""
+        """Call `revoke` when the principal's key no longer has the permission.
+
+        Return the function that ends the guard.
+        """
         if isinstance(principal, UserPrincipal):
             ending = asyncio.get_running_loop().call_later(USER_STREAM_SECONDS, revoke, _reconnect(principal))
             return ending.cancel
@@ -72,7 +75,7 @@ class StreamRevocation:
             left = max(0.0, principal.stream.expires_at - time.time())
             ending = asyncio.get_running_loop().call_later(left, revoke, Unauthorized())
         stream = _GuardedStream(principal, permission, revoke, time.monotonic())
-        # The local user has no key that could be revoked.
+        # The local principal has no key that could be revoked.
         if principal.key_id != LOCAL.key_id:
             self._streams.add(stream)
 
@@ -84,7 +87,7 @@ class StreamRevocation:
         return unguard
 
     async def _loop(self) -> None:
-        """Check periodically. Policy for errors: retry in the next pass, and close what stays unchecked too long."""
+        """Check at intervals. After an error, retry in the next pass; close streams that stay unchecked too long."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             if not self._streams:
@@ -117,7 +120,7 @@ class StreamRevocation:
     def _revoke_unchecked(self) -> None:
         oldest = time.monotonic() - UNCHECKED_SECONDS
         for stream in [stream for stream in self._streams if stream.checked_at < oldest]:
-            self._revoke(stream, Unavailable("Whether the API key is still valid cannot be checked right now."))
+            self._revoke(stream, Unavailable("The API key cannot be checked at the moment. Retry later."))
 
     def _revoke(self, stream: _GuardedStream, why: RunlaneError) -> None:
         self._streams.discard(stream)

@@ -1,8 +1,8 @@
 """Stream tokens: short-lived, signed permissions to read the streams of one run, conversation or thread.
 
-The EventSource of browsers cannot send headers, so a page gets a token for the address instead of a key. A token names
-the key that issued it. It is valid while that key is, so revoking the key revokes its tokens and ends their streams.
-It is signed with a key that is derived from the secret key, so reading the database is not enough to forge one.
+The EventSource of browsers cannot send headers, so a page uses a token in the URL instead of a key. A token names the
+key that issued it and is valid as long as that key, so revoking the key revokes its tokens and ends their streams. A
+token is signed with a key derived from the secret key, so read access to the database is not enough to forge one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_CHARACTERS: Final = 2000
 
 
 class StreamScope(StrEnum):
-    """What the streams of a token belong to."""
+    """The kind of subject to which the streams of a token belong."""
 
     RUN = "run"
     CONVERSATION = "session"
@@ -47,13 +47,13 @@ class StreamGrant:
 
 @dataclass(frozen=True, slots=True)
 class StreamPrincipal(Principal):
-    """The caller of a request with a stream token: the key that issued it, for the streams of one subject."""
+    """The principal of a stream token: the key that issued it, restricted to the streams of one subject."""
 
     stream: StreamGrant | None = None
 
     @classmethod
     def of(cls, principal: Principal, grant: StreamGrant) -> StreamPrincipal:
-        """Return the principal of a token. It may read, and nothing else."""
+        """Return the principal of a token. It may only read."""
         return cls(
             principal.key_id,
             principal.name,
@@ -66,14 +66,14 @@ class StreamPrincipal(Principal):
 
 
 def sign_token(keyring: Keyring, grant: StreamGrant) -> str:
-    """Return the token of a grant. NoSecretKey without a secret key."""
+    """Return the token for a grant. Raise NoSecretKey without a secret key."""
     payload = orjson.dumps([grant.key_id, grant.tenant, grant.scope, grant.subject, grant.expires_at])
     key_id, mac = keyring.sign(payload)
     return f"{TOKEN_PREFIX}{_encode(payload)}.{key_id}.{_encode(mac)}"
 
 
 def open_token(keyring: Keyring, token: str, now: float) -> StreamGrant:
-    """Return the grant of a token. Unauthorized if it is not valid or no longer valid."""
+    """Return the grant of a token. Raise Unauthorized if the token is not valid or has expired."""
     parts = token.removeprefix(TOKEN_PREFIX).split(".")
     if not token.startswith(TOKEN_PREFIX) or len(parts) != 3 or len(token) > _MAX_CHARACTERS:
         raise Unauthorized

@@ -1,7 +1,7 @@
-"""Signatures of incoming webhooks, by the rules of their senders. Everything is computed over the raw body.
+"""Signatures of incoming webhooks, by the rules of their senders. All of them are computed over the raw body.
 
-Each comparison takes constant time. Where the sender signs a time, a request that is older or newer than the tolerance
-is rejected, so that a recorded one cannot be repeated later. No message names the reason: it would help an attacker.
+Each comparison takes constant time. If the sender signs a time, a request outside the tolerance is rejected, so that a
+recorded request cannot be repeated later. Messages do not contain the reason, which would help an attacker.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class HookRequest(NamedTuple):
 
 
 class VerifiedHook(NamedTuple):
-    """A request whose signature is right: the sender's id of it and its type, if it has them, and its content.
+    """A verified request: its id and type, if the sender provides them, and its content.
 
-    `challenge` is set if the sender only checks the address; it is the response.
+    `challenge` is set if the sender only checks the URL; it is the response to send.
     """
 
     sent_id: str | None
@@ -60,7 +60,7 @@ class VerifiedHook(NamedTuple):
 def verify(
     verifier: Verifier, secret: str, options: SourceOptions, request: HookRequest, now_seconds: float
 ) -> VerifiedHook:
-    """Return what a request contains. Raises SignatureRejected."""
+    """Verify a request and return its content. Raise SignatureRejected if its signature is not valid."""
     if not _is_signed(verifier, secret, options, request, now_seconds):
         raise SignatureRejected
     data = _content(request.body)
@@ -117,7 +117,7 @@ def _standard(secret: str, request: HookRequest, now_seconds: float) -> bool:
     message_id, sent_at = request.header("webhook-id"), request.header("webhook-timestamp")
     signed = f"{message_id}.{sent_at}.".encode() + request.body
     expected = "v1," + base64.b64encode(hmac.new(key, signed, sha256).digest()).decode()
-    # During a rotation of the secret there are several signatures.
+    # During a rotation of the secret, the header contains several signatures.
     signatures = request.header("webhook-signature").split(" ")[:20]
     return bool(message_id) and _recent(sent_at, now_seconds) and _any(signatures, expected)
 
@@ -148,7 +148,7 @@ def _recent(sent_at: str, now_seconds: float) -> bool:
 
 
 def _any(signatures: Iterable[str], expected: str) -> bool:
-    # All are compared, so that the time does not depend on which one is right.
+    # All signatures are compared, so that the time does not depend on which of them matches.
     return sum(_same(signature, expected) for signature in signatures) > 0
 
 
@@ -159,7 +159,7 @@ def _same(given: str, expected: str) -> bool:
 def _id(value: Any) -> str | None:
     if not isinstance(value, str) or not value:
         return None
-    # A longer id is replaced by its hash, so that it still identifies the request.
+    # A longer id is replaced by its hash, which still identifies the request.
     return (
         value if len(value) <= _MAX_ID and value.isprintable() else sha256(value.encode("utf-8", "replace")).hexdigest()
     )

@@ -36,31 +36,31 @@ _PAGE: Final = """<!doctype html>
 
 
 def page_headers(nonce: str) -> dict[str, str]:
-    """Return the headers: those of the dashboard, and the page is not kept anywhere."""
+    """Return the headers of the dashboard with `no-store`, because a cache must not keep the page."""
     return {**security_headers(nonce), "Cache-Control": "no-store", "X-Robots-Tag": "noindex"}
 
 
 def answer_page(nonce: str, link: ActionLink, question: Question) -> str:
-    """Return the page of an open question."""
+    """Return the page for an open question."""
     context = "" if question.context is None else f"<h2>Context</h2>{_block(question.context)}"
     body = (
         f"<p>{_text(question.prompt or question.name)}</p>{context}"
         f"<h2>The answer of this link</h2>{_block(link.response)}"
         f'<form method="post"><button type="submit">Give this answer</button></form>'
         f'<p class="note">The link was made for {_text(link.person)} by {_text(link.created_by)}. The run and the '
-        f"audit log name both. Opening this page has changed nothing. Run {_text(question.run_id)}, step "
+        f"audit log name both. Opening this page changes nothing. Run {_text(question.run_id)}, step "
         f"{_text(question.path)}.</p>"
     )
     return _page(nonce, "A question waits for you", body)
 
 
 def gone_page(nonce: str, detail: QuestionDetail | None) -> str:
-    """Return the page of a link without an open question: the given answer, or the reason why the link is not valid."""
+    """Return the page of a link without an open question: the stored answer, or why the link is not valid."""
     if detail is None:
         return _page(
             nonce,
             "This link is not valid",
-            "<p>Its time has ended, its key was revoked, or it is incomplete. Ask for another one.</p>",
+            "<p>It has expired, its key was revoked, or it is incomplete. Ask for a new link.</p>",
         )
     if detail.state is not QuestionState.ANSWERED:
         return _page(nonce, "The question is closed", f"<p>It is {_text(detail.state.value)}. No answer is needed.</p>")

@@ -1,8 +1,8 @@
-"""Authentication and authorization of requests. Every route declares the permission it needs, or that it needs none.
+"""Authentication and authorization of requests. Every route declares the permission it needs, or that it is public.
 
-A server with keys rejects every request without one. An open server listens on loopback only. There the threat is a web
-page in the user's browser, so the Host must be a loopback name (a rebound DNS name is not) and an Origin must be the
-server's own. Any failure during the key lookup rejects the request.
+A server with keys rejects every request without a key. An open server listens on loopback only. The threat there is a
+web page in the user's browser. So the Host must be a loopback name, which a rebound DNS name is not, and an Origin must
+be the server's own. Any failure during the key lookup rejects the request.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
 _header = APIKeyHeader(
-    name="x-api-key", auto_error=False, scheme_name="ApiKeyHeader", description="The same key, as LangGraph sends it."
+    name="x-api-key", auto_error=False, scheme_name="ApiKeyHeader", description="The same key, in LangGraph's header."
 )
 
-# The entry of a request's scope that holds the principal.
+# The key in a request's scope for the principal.
 _PRINCIPAL = "runlane.principal"
-# Senders of webhooks have no key: the source of the request verifies it, and limits its body. A browser that signs in
-# sends its key in the body, which the route reads up to a small limit. An action link is its own credential, and has no
-# body.
+# Three kinds of requests have no key. The source of a webhook verifies its sender and limits its body. A browser that
+# signs in sends its key in the body, which the route reads up to a small limit. An action link is its own credential
+# and has no body.
 _WITHOUT_KEY = ("/hooks/", "/api/v2/ui/session", LINK_PATH)
 # The OpenAI-compatible paths.
 _OPENAI = "/v1/"
-# A query with a stream token.
+# The query parameter of a stream token.
 _TOKEN_QUERY: Final = f"{TOKEN_PARAMETER}=".encode()
-# The roots of the agent server's paths, about which an auth module decides.
+# The roots of the agent server's paths. The auth module authorizes requests to them.
 _AGENT_ROOTS: Final = ("/assistants", "/threads", "/runs", "/store")
 _AGENT_FOLDERS: Final = tuple(f"{root}/" for root in _AGENT_ROOTS)
 STUDIO_HEADER: Final = "x-auth-scheme"
@@ -64,7 +64,7 @@ class RequestAccess(StrEnum):
 
 
 class RequiredPermission:
-    """The permission that a route needs; None for one that any valid key may use."""
+    """The permission that a route needs; None if any valid key may use the route."""
 
     def __init__(self, permission: Permission | None) -> None:
         self.permission = permission
@@ -113,8 +113,8 @@ async def _identify_user(
 ) -> Principal:
     """Return the user whom the auth module accepts.
 
-    Studio marks its requests with a header, which any client can send, so they need a key of Runlane unless the server
-    is open.
+    Studio marks its requests with a header, which any client can send. So these requests need a key of Runlane unless
+    the server is open.
     """
     if not (module.studio and request.headers.get(STUDIO_HEADER, "") == STUDIO_SCHEME):
         return await module.identify(request)
@@ -131,17 +131,17 @@ def is_agent_path(path: str) -> bool:
 
 
 async def authenticate(request: Request) -> Principal:
-    """Return the principal, for code that runs before a route's own check. It is looked up once per request."""
+    """Return the principal, for code that runs before the check of the route. The lookup is done once per request."""
     return await _identify(request, await _bearer(request), await _header(request))
 
 
 def known_principal(request: Request) -> Principal | None:
-    """Return the principal of a request that was authenticated."""
+    """Return the principal of a request; None if the request was not authenticated."""
     return request.scope.get(_PRINCIPAL)
 
 
 async def identify_optional(request: Request) -> Principal | None:
-    """Return the principal of a public endpoint's caller; None without a key and without a valid session.
+    """Return the principal of a request to a public endpoint; None if it has neither a key nor a valid session.
 
     An invalid key raises Unauthorized, because its sender expects to be authenticated.
     """
@@ -154,9 +154,9 @@ async def identify_optional(request: Request) -> Principal | None:
 
 
 def _has_key(request: HTTPConnection, header: str | None) -> bool:
-    """Return whether an open server has to check a key.
+    """Return whether an open server must check the key of a request.
 
-    LangGraph's clients also send keys of other services, and OpenAI's cannot leave the key out.
+    LangGraph's clients also send keys of other services, and OpenAI's clients always send a key.
     """
     sent = request.headers.get("authorization")
     if sent is None:
@@ -174,7 +174,7 @@ async def authenticate_socket(socket: HTTPConnection) -> Principal:
 
 
 async def authenticate_route(request: Request) -> Principal:
-    """Return the principal of a request for a route of the project: a user of the auth module, or a key."""
+    """Return the principal of a request for a project's custom route: a user of the auth module, or a key."""
     module = parts_of(request).auth_module
     sent, header = await _bearer(request), await _header(request)
     if module is not None:
@@ -203,10 +203,10 @@ class AuthenticateFirst:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket" and _is_decided_by_module(scope):
-            # The handlers of the auth module authorize requests, and a socket carries many; the HTTP paths offer the
-            # same.
+            # The handlers of the auth module authorize single requests, and a socket carries many. The HTTP paths have
+            # the same function.
             await send(
-                {"type": "websocket.close", "code": 4403, "reason": "The auth module does not decide about sockets."}
+                {"type": "websocket.close", "code": 4403, "reason": "Sockets are not served with an auth module."}
             )
             return
         if scope["type"] == "http" and scope["method"] in _WITH_A_BODY and not scope["path"].startswith(_WITHOUT_KEY):
@@ -240,11 +240,11 @@ AuditRead = Annotated[Principal, Depends(RequiredPermission(Permission.AUDIT_REA
 
 
 class LoopbackOnly:
-    """For open servers: rejects requests that a browser sends on behalf of a site that is not allowed by a setting."""
+    """On open servers, reject requests that a browser sends for a site which no setting allows."""
 
     def __init__(self, app: ASGIApp, origins: Collection[str] = ()) -> None:
         self._app = app
-        # An open server does not serve the pages of every site, whatever the setting is.
+        # An open server does not accept requests from every site, whatever the setting.
         self._origins = frozenset(origins) - {ANY_ORIGIN}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -262,7 +262,7 @@ class LoopbackOnly:
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            # Before it is accepted, so that the handshake of the page fails.
+            # The socket is closed before it is accepted, so that the handshake of the page fails.
             await send({"type": "websocket.close", "code": 4403, "reason": refusal[:100]})
         else:
             await problem(403, "forbidden", refusal)(scope, receive, send)

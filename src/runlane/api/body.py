@@ -1,4 +1,4 @@
-"""Request bodies: enforce their limit while they arrive, and parse large ones in a thread."""
+"""Request bodies: enforce the size limit while the body arrives, and parse large bodies in a thread."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from runlane.api.error_responses import BodyTooLarge, problem
 from runlane.api.router import RawRoute
 from runlane.event_loop.offload import LARGE_BYTES
 
-# Enough for an API key as JSON.
+# An API key as JSON fits into this size.
 SMALL_BYTES: Final = 4096
 
 
 async def read_bounded(request: Request, most: int) -> bytes:
-    """Return the body of a request. Raise as soon as it exceeds the limit."""
+    """Return the body of a request. Raise HTTPException 413 as soon as it exceeds the limit."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -31,7 +31,7 @@ async def read_bounded(request: Request, most: int) -> bytes:
 
 
 class BodyLimit:
-    """Rejects a body by its declared length, or as soon as it exceeds the limit."""
+    """Reject a body by its declared length, or as soon as it exceeds the limit."""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app = app
@@ -61,7 +61,7 @@ class BodyLimit:
 
 
 class LargeBodyRoute(RawRoute):
-    """A route that parses large bodies in a thread, so that other requests are answered meanwhile."""
+    """A route that parses large bodies in a thread, so that the event loop continues with other requests."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         usual = super().get_route_handler()
@@ -77,7 +77,7 @@ class LargeBodyRoute(RawRoute):
 
 
 class _LargeRequest(Request):
-    """A request whose body has been read."""
+    """A request whose body is in memory."""
 
     def __init__(self, request: Request, body: bytes) -> None:
         super().__init__(request.scope, request.receive)

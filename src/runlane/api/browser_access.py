@@ -19,10 +19,10 @@ from runlane.domain.access import Principal
 from runlane.domain.browser_session import LIFE_SECONDS
 from runlane.errors import Forbidden
 
-# Sent by the pages of this server with each request. Its value does not matter.
+# The pages of this server send this header with each request. Its value is ignored.
 PAGE_HEADER: Final = "x-runlane-ui"
 COOKIE: Final = "runlane_session"
-# Browsers accept this name over TLS only, for this host only, and never from a page on another host of the domain.
+# Browsers accept a cookie with this name over TLS only, for this host only, and never from another host of the domain.
 SECURE_COOKIE: Final = f"__Host-{COOKIE}"
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SAME: Final = "same-origin"
@@ -35,12 +35,12 @@ class CrossSiteRefused(Forbidden):
 
 
 def session_token(request: Request) -> str | None:
-    """Return the token of the request's session cookie; over TLS only that of the cookie for TLS counts."""
+    """Return the token of the session cookie. Over TLS, only the cookie with the name for TLS is read."""
     return request.cookies.get(SECURE_COOKIE if client_side(request).secure else COOKIE)
 
 
 async def identify_browser(request: Request, token: str, authenticator: Authenticator) -> Principal:
-    """Return the principal of a browser session. Raise CrossSiteRefused for the request of another site's page."""
+    """Return the principal of a browser session. Raise CrossSiteRefused if another site's page sent the request."""
     require_own_page(request)
     return await authenticator.identify_session(token)
 
@@ -53,7 +53,7 @@ def require_own_page(request: Request) -> None:
     own_origin = origin is not None and origin.lower() == client_side(request).origin
     if (origin is not None and not own_origin) or site in ("cross-site", "same-site"):
         raise CrossSiteRefused(
-            "The request was sent by a page of another origin, and browser sessions work on pages of this server only. "
+            "A page of another origin sent the request. Browser sessions are valid on pages of this server only. "
             "Send an API key instead: Authorization: Bearer sk-rl-..."
         )
     if request.method not in _SAFE:
@@ -90,7 +90,7 @@ def delete_cookies(response: Response, side: ClientSide) -> None:
 
 
 def _require_json(request: Request) -> None:
-    """Refuse bodies that a form can send."""
+    """Refuse the content types that an HTML form can send."""
     kind = request.headers.get("content-type")
     if kind is not None and kind.partition(";")[0].strip().lower() != "application/json":
         raise CrossSiteRefused(f'A body with a browser session must be application/json, not "{kind[:80]}".')

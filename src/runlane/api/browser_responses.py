@@ -1,6 +1,6 @@
 """Security headers of every response to a browser, and the path prefix of a proxy.
 
-It is not a middleware, because streams send their responses after the middlewares of their requests have returned.
+This is not a middleware because streams send their responses after the middlewares of their requests have returned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _ADDED: Final = (
 
 
 def for_browsers(scope: Scope, send: Send) -> Send:
-    """Return a function that sends the response of a request with a cookie so that no cache keeps it."""
+    """Return a function that sends responses.
+
+    A response to a request with a cookie gets headers that prevent caching.
+    """
     if not any(name == b"cookie" for name, _ in scope["headers"]):
         return send
 

@@ -1,4 +1,4 @@
-"""Hints to open pages about the changes of a request. Changes of runs have their own notices."""
+"""Hints to open pages about changes that a request has made. Changes of runs are published separately."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runlane.api.services import parts_of
 from runlane.domain.access import Principal
 from runlane.domain.hints import Topic
 
-# By the first part of the path after /api/v2. Questions are answered under the paths of runs.
+# The keys are the first part of the path after /api/v2. Answers to questions have paths below those of runs.
 _TOPICS: Final = {
     "agents": Topic.DEFINITIONS,
     "bulk": Topic.BULK,
@@ -40,9 +40,9 @@ _TOPICS: Final = {
 
 
 def hint_change(request: Request, principal: Principal) -> None:
-    """Report what a successful request has changed."""
+    """Publish a hint for the change that a successful request has made."""
     parts = request.url.path.split("/")
     topic = _TOPICS.get(parts[3]) if len(parts) > 3 else None
     if topic is not None:
-        # A platform admin may have changed something of any tenant.
+        # A platform admin may have changed data of any tenant.
         parts_of(request).connection.bus.hint(topic, None if principal.everywhere else principal.tenant)

@@ -1,8 +1,8 @@
 """Follow a conversation: the streams of its turns, one after another, as one stream.
 
-Turns run one at a time, so a reader needs the feed of one run at a time. An event's id is `turn.number`, the turn and
-the event number of its run, so a reader that reconnects resumes at the exact event. Frames are those of the run; only
-the id and the field `chat_turn` are added (`turn` is taken: a model answer has one).
+Turns run one at a time, so a reader needs the feed of one run at a time. An event's id is `TURN.NUMBER`: the turn and
+the number of the event in its run, so a reader that reconnects resumes at the exact event. The frames are those of the
+run; only the id and the field `chat_turn` are added (model answers already have a field `turn`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from runlane.store.sql.database import Database
 _BEGINNING: Final = re.compile(rb"^(id: |data: \{)", re.MULTILINE)
 _CURSOR: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 _SKIPPED: Final = 100
-# How often a follower polls for a turn that another process has accepted, without and with a bus that announces it.
+# The interval at which a follower polls for turns that other processes have accepted, without and with a bus.
 POLL_SECONDS: Final = 1.0
 SAFETY_POLL_SECONDS: Final = 5.0
 
 
 class ChatCursor(NamedTuple):
-    """A reader's position: the number of an event within the run of a turn. Turn 0 is before the first one."""
+    """A reader's position: the number of an event in the run of a turn. Turn 0 is before the first turn."""
 
     turn: int = 0
     seq: int = 0
@@ -49,7 +49,7 @@ class ChatCursor(NamedTuple):
 
 
 class ChatFollower:
-    """One reader of one session, with the interface of a Follower."""
+    """One reader of one session, with the interface of Follower."""
 
     def __init__(
         self, database: Database, tail: Tail, bus: Bus, session_id: str, after: ChatCursor, follow: bool
@@ -73,20 +73,20 @@ class ChatFollower:
 
     @property
     def ended(self) -> bool:
-        """True when the stream has ended and everything was returned."""
+        """True when the stream has ended and all events were returned."""
         return self._over and not self._waiting
 
     async def open(self, last_turn: int) -> None:
-        """Go to the requested cursor. Raises ImpossibleEvent if it does not exist."""
+        """Move to the requested cursor. Raise ImpossibleEvent if it does not exist."""
         if self._after.turn > last_turn:
-            raise ImpossibleEvent(f"Chat {self._session_id} has {last_turn} turns; {self._after} is in none of them.")
+            raise ImpossibleEvent(f"Chat {self._session_id} has {last_turn} turns; {self._after} does not exist.")
         try:
             await self._open_next()
         except InvalidRequest as error:
             raise ImpossibleEvent(str(error)) from None
 
     async def next(self, timeout_seconds: float) -> bytes:
-        """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
+        """Return everything that is pending; empty after the timeout or when the stream has ended."""
         deadline = time.monotonic() + timeout_seconds
         while not self._over:
             left = deadline - time.monotonic()
@@ -121,7 +121,7 @@ class ChatFollower:
         self._when_closed()
 
     def revoke(self, why: RunlaneError) -> None:
-        """End the stream because its reader may no longer read. Pending frames are dropped."""
+        """End the stream because the reader's access was revoked. Pending frames are dropped."""
         self.refusal = why
         self._over = True
         self._waiting.clear()
@@ -131,7 +131,7 @@ class ChatFollower:
 
     async def _open_next(self) -> bool:
         """Open the next turn. Return False if none exists yet."""
-        # Cleared before the query, so a turn posted during it is noticed.
+        # The flag is cleared before the query, so a turn that is posted during the query is noticed.
         self._changed.clear()
         skipped = False
         while True:
@@ -150,7 +150,7 @@ class ChatFollower:
         try:
             self._current = await self._tail.follow(turn.run_id, seq)
         except RunNotFound:
-            # Retention deleted it meanwhile.
+            # Retention has deleted the run.
             return False
         self._turn = turn.turn
         return True
@@ -159,7 +159,7 @@ class ChatFollower:
         follower, self._current = self._current, None
         if follower is not None:
             follower.close()
-            # Not complete: this process stops, or the reader may no longer read.
+            # The stream is not complete: this process stops, or the reader's access was revoked.
             self._over = not follower.complete
 
     async def _wait(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """The client's view of this server: client address, scheme, host and prefix of the URL, and the origin of its pages.
 
-A proxy reports them in X-Forwarded headers, which every client can send. They are therefore used only if the connection
-comes from an address that a setting trusts.
+A proxy reports them in X-Forwarded headers, which every client can send. So these headers are used only if the
+connection comes from an address that a setting trusts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9._\-:\[\]]{1,255}")
 
 @dataclass(frozen=True, slots=True)
 class ClientSide:
-    """One request as its client sees it. `prefix` is the path before /ui/ and /api/, without a slash at its end."""
+    """A request from the view of its client. `prefix` is the path before /ui/ and /api/, without a trailing slash."""
 
     address: str
     scheme: str
@@ -48,7 +48,7 @@ class ProxyTrust:
         self._base_path = settings.ui_base_path
 
     def read(self, scope: Scope) -> ClientSide:
-        """Return what the client of a request sees."""
+        """Return the client's view of a request."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         client: Any = scope.get("client")
         address = client[0] if client else ""
@@ -72,7 +72,7 @@ class ProxyTrust:
         return known is not None and any(known in network for network in self._networks)
 
     def _first_untrusted(self, chain: str) -> str | None:
-        """Return the last address of the chain that is not a trusted proxy: earlier addresses may be forged."""
+        """Return the last address of the chain that is not a trusted proxy. Addresses before it may be forged."""
         for part in reversed([part.strip() for part in chain.split(",") if part.strip()]):
             if not self.trusts(part):
                 return part if literal(normal_host(part)) is not None else None
@@ -80,7 +80,7 @@ class ProxyTrust:
 
 
 def client_side(request: Request) -> ClientSide:
-    """Return how the client of this request sees the server."""
+    """Return the client's view of this request."""
     trust: ProxyTrust = request.app.state.proxy_trust
     return trust.read(request.scope)
 
@@ -90,5 +90,5 @@ def _text(headers: Mapping[bytes, bytes], name: bytes) -> str:
 
 
 def _last(value: str) -> str:
-    """Return the value that the nearest proxy has added."""
+    """Return the last value of the list, which the nearest proxy has added."""
     return value.rpartition(",")[2].strip()

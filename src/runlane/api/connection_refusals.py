@@ -1,4 +1,4 @@
-"""Responses to connections that are refused before an application is called."""
+"""Responses to connections that the server refuses before it calls an application."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from runlane.api.error_responses import problem
 
-# Requests of one connection that may be queued behind the current one. One packet can hold thousands of them.
+# The maximum of requests on a connection that wait behind the current request. One packet can contain thousands.
 MAX_PIPELINED: Final = 32
 _HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
 _FULL: Final = "The server has reached its connection limit (RUNLANE_API_MAX_CONNECTIONS). Retry later."
@@ -19,7 +19,7 @@ _FULL: Final = "The server has reached its connection limit (RUNLANE_API_MAX_CON
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefusal:
-    """A response of the server itself."""
+    """A response that the server sends without calling an application."""
 
     status: int
     code: str
@@ -29,7 +29,7 @@ class ConnectionRefusal:
 INVALID: Final = ConnectionRefusal(400, "bad_request", "The request is not valid HTTP.")
 OVERLOADED: Final = ConnectionRefusal(503, "overloaded", _FULL)
 PIPELINED: Final = ConnectionRefusal(
-    429, "too_many_requests", f"More than {MAX_PIPELINED} requests wait on one connection. Wait for their answers."
+    429, "too_many_requests", f"More than {MAX_PIPELINED} requests wait on one connection. Wait for their responses."
 )
 
 
@@ -47,7 +47,7 @@ def only_health(app: Any) -> Any:
 
 
 def refusal_response(refusal: ConnectionRefusal) -> bytes:
-    """Return the whole response of a refusal."""
+    """Return the bytes of the complete response."""
     body = orjson.dumps({"detail": refusal.message, "code": refusal.code, "message": refusal.message})
     head = (
         STATUS_LINE[refusal.status],

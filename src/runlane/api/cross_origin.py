@@ -1,7 +1,7 @@
-"""Requests of web pages on other origins (CORS), for the origins that a setting allows.
+"""Requests of web pages on other origins (CORS), if a setting allows the origin.
 
-It is not a middleware, because streams send their responses after the middlewares of their requests have returned.
-Keys are sent in headers and never by the browser itself, so credentials are not allowed.
+This is not a middleware because streams send their responses after the middlewares of their requests have returned.
+Clients send keys in headers, which a browser never adds by itself, so credentials are not allowed.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _PREFLIGHT_SECONDS: Final = "600"
 
 
 class CrossOrigin:
-    """Adds the headers that let pages of these origins read responses, and answers preflight requests."""
+    """Add the headers that let pages of these origins read responses, and respond to preflight requests."""
 
     def __init__(self, origins: Collection[str], exposed: Collection[str] = ()) -> None:
         self._origins = frozenset(origins)
         self._exposed = b", ".join((_EXPOSED, *(name.encode("latin-1") for name in exposed)))
 
     def allowed(self, scope: Scope) -> str | None:
-        """Return the origin of a request if it is allowed."""
+        """Return the origin of a request if it is allowed, else None."""
         origin = _header(scope, b"origin")
         if origin is None or not (ANY_ORIGIN in self._origins or origin.lower() in self._origins):
             return None
         return origin
 
     async def answer_preflight(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Answer a preflight request; return False for any other request."""
+        """Respond to a preflight request and return True. Return False for any other request."""
         if scope["method"] != "OPTIONS" or _header(scope, b"access-control-request-method") is None:
             return False
         origin = self.allowed(scope)

@@ -1,8 +1,8 @@
 """Custom routes of a project: an ASGI application beside the API, with its own lifespan and middleware.
 
-The paths of the API come first; a route of the application at one of them is reported when the server starts. The
-application is called before requests are authenticated, because its routes are open unless they are configured as
-protected.
+The paths of the API take precedence. If a route of the application has a path of the API, the server logs it at its
+start. The application is called before requests are authenticated, because its routes are public unless they are
+configured as protected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class CustomRoutes:
-    """The application of a project."""
+    """The custom application of a project."""
 
     def __init__(self, app: Starlette, *, authenticates: bool) -> None:
         self._app = app
@@ -51,7 +51,7 @@ class CustomRoutes:
         await self._app({**scope, "state": {**scope.get("state", {}), **self._state}}, receive, send)
 
     def conflicts(self, own: RouteTable) -> list[tuple[str, str]]:
-        """Return the method and path of the routes that cannot be reached, because the API has the same path."""
+        """Return the method and path of the routes that cannot be reached because the API has the same path."""
         found: list[tuple[str, str]] = []
         for route in self._app.router.routes:
             path: str = getattr(route, "path", "")
@@ -64,13 +64,13 @@ class CustomRoutes:
 
 
 def report_conflicts(custom: CustomRoutes, own: RouteTable) -> None:
-    """Log the routes that are not reached."""
+    """Log the routes that cannot be reached."""
     for method, path in custom.conflicts(own):
         log.warning("custom_route_not_reached", path=path, method=method, fix="the API has this path; use another")
 
 
 class CustomRoutesFirst:
-    """Passes requests to the application of a project if it has their path and the API does not."""
+    """Pass requests to the application of a project if it has their path and the API does not."""
 
     def __init__(self, app: ASGIApp, custom: CustomRoutes, own: RouteTable) -> None:
         self._app = app
@@ -95,7 +95,7 @@ class CustomRoutesFirst:
 
 
 def load_custom_routes(options: HttpOptions) -> CustomRoutes | None:
-    """Load the application that the configuration file names. ConfigurationError with the reason."""
+    """Load the application that the configuration file names. Raise ConfigurationError if it cannot be loaded."""
     if options.app is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Events without their large values, so that the page of a run fetches large values on demand."""
+"""Events without their large values, so that the page of a run fetches them on demand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runlane.domain.events import StoredEvent
 
 
 def cut_line(run_id: str, line: StoredEvent, most_bytes: int) -> StoredEvent:
-    """Return an event in which each value with more bytes is replaced by its size and its address."""
+    """Return an event in which each larger value is replaced by its size and its address."""
     if len(line.data) <= most_bytes:
         return line
     data: dict[str, Any] = orjson.loads(line.data)

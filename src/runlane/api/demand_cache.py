@@ -1,4 +1,4 @@
-"""The demand for workers, read at most once a second per server and set of lanes: autoscalers poll it."""
+"""The demand for workers, which autoscalers poll. It is read at most once per second for each set of lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runlane.store.queue.scaling import read_demand
 from runlane.store.sql.database import Database
 
 _KEEP_SECONDS = 1.0
-# Sets of lanes that are kept; beyond that the oldest is read again.
+# The number of cached sets of lanes. If more are read, the oldest leaves the cache.
 _MOST = 100
 
 

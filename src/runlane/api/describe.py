@@ -1,4 +1,4 @@
-"""Print the OpenAPI description of the API, for generators of clients. The output depends on this version alone.
+"""Print the OpenAPI description of the API, for client generators. The output depends on this version only.
 
 python -m runlane.api.describe > openapi.json
 """
@@ -14,7 +14,7 @@ from runlane.settings import Settings
 
 
 def describe() -> str:
-    """Return the description with sorted keys. No setting of this process changes it."""
+    """Return the description with sorted keys. The settings of this process have no effect on it."""
     settings = Settings.model_construct()
     return json.dumps(build_api(App(settings)).openapi(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 

@@ -1,8 +1,8 @@
-"""Error responses: every error has the same shape.
+"""Error responses: every error has the same format.
 
-`detail` is what FastAPI's clients look for, `code` is stable and for programs, `message` is for people. The response to
-an invalid request also lists the fields. A server error does not disclose its cause; the log has it. Messages are not
-redacted here, because an anonymous caller could then guess a secret by trial. A message must therefore contain only
+`detail` is the field that FastAPI's clients read, `code` is stable and for programs, `message` is for people. The
+response to an invalid request also lists the fields. A server error does not disclose its cause, which is in the log.
+Messages are not redacted here: an anonymous caller could then guess a secret by trial. So a message must contain only
 what the caller sent and what every caller may see.
 """
 
@@ -58,7 +58,7 @@ class FieldError(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """The shape of every error."""
+    """The format of every error."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -72,9 +72,9 @@ class ErrorBody(BaseModel):
         }
     )
 
-    detail: str = Field(description="The message again, where clients of FastAPI services look for it.")
-    code: str = Field(description="Stable; for programs.")
-    message: str = Field(description="What is wrong and what to do, for people.")
+    detail: str = Field(description="The same as `message`, in the field that clients of FastAPI services read.")
+    code: str = Field(description="Stable code for programs.")
+    message: str = Field(description="The problem and how to solve it, for people.")
     fields: list[FieldError] | None = Field(default=None, description="With 422: the invalid fields.")
     run_id: str | None = Field(default=None, description="With unique_conflict: the open run.")
     owner_url: str | None = Field(
@@ -82,7 +82,7 @@ class ErrorBody(BaseModel):
     )
 
 
-# An error response of an endpoint in the OpenAPI description.
+# The name by which an endpoint's error responses refer to their schema in the OpenAPI description.
 _REFERENCE = "#/components/schemas/{model}"
 _CONTENT = {"application/json": {"schema": {"$ref": _REFERENCE.format(model=ErrorBody.__name__)}}}
 
@@ -97,7 +97,7 @@ class BodyTooLarge(HTTPException):
 
 
 class ImpossibleEvent(InvalidRequest):
-    """A stream cannot be resumed after an event that it does not have."""
+    """A stream cannot be resumed after an event that does not exist."""
 
     code = "impossible_event_id"
     http_status = 400
@@ -125,7 +125,7 @@ def problem(
 
 
 def handle_problems(api: FastAPI) -> None:
-    """Register a response for every error, and describe it."""
+    """Register a response for every error, and add it to the OpenAPI description."""
     _describe_errors(api)
     api.add_exception_handler(RunlaneError, _runlane)
     api.add_exception_handler(RequestValidationError, _validation)
@@ -142,7 +142,7 @@ async def _runlane(request: Request, error: Exception) -> Response:
 
 
 class _Outage:
-    """Logs the cause of failing requests at intervals, with a count instead of one line per request."""
+    """Logs the cause of failing requests at intervals with a count, instead of one line per request."""
 
     def __init__(self) -> None:
         self._logged_at = -math.inf
@@ -161,7 +161,7 @@ _outage = _Outage()
 
 
 def refusal(error: RunlaneError) -> JSONResponse:
-    """Return the response for a Runlane error. It discloses nothing about the server; the log has the details."""
+    """Return the response for a Runlane error. It discloses nothing about the server; the log contains the details."""
     if isinstance(error, Unavailable):
         _outage.note(error)
     message = _INTERNAL if error.http_status == 500 else error.public_message
@@ -194,7 +194,7 @@ def _headers(error: RunlaneError) -> dict[str, str] | None:
 
 
 def rate_headers(quota: RateQuota | None) -> dict[str, str]:
-    """Return the headers with the remaining rate of the caller's tenant."""
+    """Return the headers that report the remaining rate of the caller's tenant."""
     if quota is None:
         return {}
     return {
@@ -228,12 +228,12 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    # The client closed the connection or was too slow in the middle of its body, so nothing is sent.
+    # The client closed the connection or sent its body too slowly, so nothing is sent.
     return Response(status_code=400)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
-    # Starlette logs the error and raises it again; this is what the caller receives.
+    # Starlette logs the error and raises it again. The caller receives this response.
     return problem(500, "internal_error", _INTERNAL)
 
 
@@ -247,10 +247,10 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
         409: "The state does not allow this, or the Idempotency-Key was used with another body.",
         412: "It has changed since the version in If-Match was read.",
         413: "The request or the input is too large.",
-        415: "The body has another type than this path takes.",
+        415: "The body has a content type that this path does not accept.",
         422: "A field is invalid; `fields` names it.",
-        429: "A limit of the tenant is reached; Retry-After says when to retry.",
-        503: "The database cannot be reached; Retry-After says when to retry.",
+        429: "A limit of the tenant is reached; retry after the seconds in Retry-After.",
+        503: "The database cannot be reached; retry after the seconds in Retry-After.",
         507: "The disk of the memory node is full; nothing was stored.",
     }
     return {
@@ -260,9 +260,9 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _describe_errors(api: FastAPI) -> None:
-    """Add the shape of errors to the OpenAPI description, whose error responses refer to it by name.
+    """Add the schema of errors to the OpenAPI description, whose error responses refer to it by name.
 
-    FastAPI would prepare a validator for each model of each error response of each route: two thousand.
+    FastAPI would otherwise prepare a validator for each error response of each route, about two thousand validators.
     """
     generate = api.openapi
 

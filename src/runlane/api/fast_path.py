@@ -1,8 +1,8 @@
 """A fast path for the one request that must be cheap: accepting a run.
 
-FastAPI resolves the parameters of a request one by one, which costs more than the rest of the request. A request that
-is plainly valid is handled here in a few lines. Any other request takes the usual path, which also documents it, so
-that errors read the same and no rule is written twice.
+FastAPI resolves the parameters of a request one by one, which costs more than the rest of the request. This module
+handles a request that is obviously valid in a few lines. Any other request takes the usual path, which also documents
+it, so that error messages are equal and no rule is implemented twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _JSON = "application/json"
 
 
 class FastPathRoute(LargeBodyRoute):
-    """For an endpoint with a principal that has runs:write, a name in its path, and a TaskRunRequest as its body."""
+    """A route for an endpoint that needs runs:write, with a name in its path and a TaskRunRequest as its body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         usual = super().get_route_handler()

@@ -1,7 +1,8 @@
-"""Idempotency-Key for changes other than creating a run: the response to a successful request is kept for a day.
+"""Idempotency-Key for changes other than creating a run: the response to a successful request is stored for a day.
 
-The key is scoped to the caller's API key, method and URL. A failed request is not kept, since repeating it may
-succeed. `store.access.idempotency` handles a process that dies in between.
+The key is scoped to the caller's API key, method and URL. The response to a failed request is not stored, because a
+retry may succeed. If the process of a request has died, a repeated request takes over the key (see
+`store.access.idempotency`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class RequestInProgress(Conflict):
 
 
 class KeyReused(RunlaneError):
-    """The Idempotency-Key belongs to another request."""
+    """Another request has used this Idempotency-Key."""
 
     code = "idempotency_conflict"
     http_status = 409
@@ -117,15 +118,16 @@ async def _once(request: Request, key: str, handle: Callable[[Request], Coroutin
 
 
 def _fingerprint(scope: bytes, body: bytes) -> str:
-    # A body that is not JSON is hashed as it is; the handler will reject it.
+    # A body that is not JSON is hashed as bytes; the handler will reject it.
     with contextlib.suppress(orjson.JSONDecodeError):
         body = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
-    # Keyed by a value that is not stored: a body may hold a secret, and a plain hash of it could be guessed.
+    # The hash is keyed with a value that is not stored: a body may contain a secret, which a plain hash would let an
+    # attacker guess.
     return hmac.digest(scope, body, "sha256").hex()
 
 
 def _storable(response: Response) -> str:
-    """Return the body to keep, without a new API key or other values that are shown once and stored nowhere."""
+    """Return the body to store, without a new API key or other values that are shown once and never stored."""
     body = orjson.loads(bytes(response.body))
     if isinstance(body, dict):
         own = response.shown_once if isinstance(response, ValueBody) else frozenset[str]()

@@ -1,4 +1,4 @@
-"""The process and folder of a `runlane dev`, so that a command does not mistake one server for another."""
+"""The process and folder of a `runlane dev`, so that a command does not confuse two servers."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from runlane.errors import RateLimited
 
 _STREAM_RETRY_SECONDS: Final = 5.0
 _SEARCH_RETRY_SECONDS: Final = 1.0
-# How long a request waits for its turn, and how many wait for each that is served.
+# The longest time that a request waits for its turn, and the number of waiting requests per served request.
 _TURN_SECONDS: Final = 1.0
 _WAITING_PER_PLACE: Final = 16
 
@@ -42,13 +42,13 @@ class SearchLimited(RateLimited):
     def __init__(self, principal: Principal, most: int) -> None:
         super().__init__(
             f'The key "{principal.name}" has {most} searches running on this server '
-            "(RUNLANE_API_MAX_SEARCHES_PER_KEY). Wait for their answers.",
+            "(RUNLANE_API_MAX_SEARCHES_PER_KEY). Wait for their responses.",
             _SEARCH_RETRY_SECONDS,
         )
 
 
 class KeyQuota:
-    """Counts what each key has open in this process and raises `refusal` at the limit."""
+    """Counts the open streams of each key in this process, and raises `refusal` at the limit."""
 
     def __init__(self, most: int, refusal: Callable[[Principal, int], RateLimited]) -> None:
         self._most = most
@@ -56,7 +56,7 @@ class KeyQuota:
         self._open: Counter[str] = Counter()
 
     def take(self, principal: Principal) -> Callable[[], None]:
-        """Count one more for this key and return the function that releases it, which is safe to call twice."""
+        """Count one stream for this key. Return a function that releases it and is safe to call twice."""
         key = principal.key_id
         if self._open[key] >= self._most:
             raise self._refusal(principal, self._most)
@@ -83,8 +83,8 @@ class _Places:
 class KeyTurns:
     """Limits the concurrent requests of each key in this process.
 
-    Further requests wait briefly, then raise `refusal`. This way, short requests of many users of one key run one after
-    another, and long ones are rejected.
+    Further requests wait for a short time, then raise `refusal`. So short requests of many users of one key run one
+    after another, and long requests are rejected.
     """
 
     def __init__(self, most: int, refusal: Callable[[Principal, int], RateLimited]) -> None:

@@ -1,4 +1,4 @@
-"""Give the answer of an action link: from its page, or from a button in Slack."""
+"""Submit the answer of an action link, from its page or from a button in Slack."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from runlane.submit.orchestrations import answer_run
 
 
 async def find_link(parts: Services, token: str) -> tuple[ActionLink, QuestionDetail] | None:
-    """Return the link of a token with its question, if the server allows links and this one may be used."""
+    """Return the link of a token with its question; None if links are not allowed or this link is not valid."""
     if not parts.app.settings.action_links:
         return None
     found = await find_action_link(parts.database, token, without_keys=parts.without_keys)
     if found is None:
         return None
     detail = await queries.get_question(parts.database, found.link.run_id, found.link.path)
-    # Its step may have been performed again between the two reads.
+    # The step may have been performed again between the two reads.
     return (found.link, detail) if detail.question.opened_at_us == found.opened_at_us else None
 
 
 async def give_answer(
     parts: Services, link: ActionLink, detail: QuestionDetail, person: str, *, used_by: str | None = None
 ) -> QuestionDetail:
-    """Give the answer of a link if its question is open, and return the question with the answer that counts."""
+    """Submit the answer of a link if its question is open. Return the question with the stored answer."""
     if detail.state is not QuestionState.OPEN:
         return detail
     try:
@@ -41,7 +41,7 @@ async def give_answer(
             opened_at_us=detail.question.opened_at_us,
         )
     except RunlaneError as error:
-        # Another answer was faster; it is returned below.
+        # Another answer was stored first. It is returned below.
         if error.http_status >= 500:
             raise
     else:

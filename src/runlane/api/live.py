@@ -1,9 +1,9 @@
-"""The live hub: send open pages hints about changes, so that they read the changed data again.
+"""The live hub: send hints about changes to open pages, which then read the changed data again.
 
-A frame names the changed topics and has no other content, so a lost frame costs time and a superfluous one costs a
-read. The hub listens to the bus only while a page is open. Hints are collected and sent to each page at most every
-quarter of a second. If no bus connects the processes, the hub polls every two seconds for changes of other processes.
-Frames are numbered; a page that reconnects receives the missed frames, or a hint to read everything again.
+A frame names the changed topics and has no other content. So a lost frame delays a page, and a superfluous frame costs
+one read. The hub subscribes to the bus only while a page is open. It collects hints and sends them to each page at most
+every quarter of a second. If no bus connects the processes, the hub polls every two seconds for changes of other
+processes. Frames are numbered; a page that reconnects receives the missed frames, or a hint to read everything again.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 
-# The least time between two frames of a page.
+# The minimum time between two frames for a page.
 FRAME_SECONDS: Final = 0.25
 POLL_SECONDS: Final = 2.0
-# How often pages of a database without a bus read everything again.
+# The interval at which pages read everything again if the database has no bus.
 WHOLE_SECONDS: Final = 60.0
-# Frames that a page which reconnects can still get.
+# The number of frames that are kept for pages which reconnect.
 KEPT_FRAMES: Final = 1000
-# The permission that the list of a topic needs; RUNS_READ for the others.
+# The permission that the list of a topic needs, if it is not RUNS_READ.
 _NEEDS: Final = {
     Topic.LANES: Permission.WORKERS_VIEW,
     Topic.WORKERS: Permission.WORKERS_VIEW,
@@ -52,7 +52,7 @@ _SHARED: Final = frozenset({Topic.ALL, Topic.LANES, Topic.WORKERS, Topic.DEFINIT
 
 
 class LiveFollower:
-    """One open page. It gets the hints of its tenant, merged while it does not read."""
+    """One open page. It receives the hints of its tenant, which are merged while it does not read."""
 
     def __init__(self, hub: LiveHub, principal: Principal) -> None:
         self._hub = hub
@@ -71,11 +71,11 @@ class LiveFollower:
         return self._over
 
     def begin(self, frame: bytes) -> None:
-        """Send this first."""
+        """Send this frame first."""
         self._first = frame
 
     def push(self, number: int, hints: Sequence[Hint]) -> None:
-        """Take the hints of a frame that this page may see."""
+        """Add those hints of a frame that this page may see."""
         for hint in hints:
             if self._sees(hint):
                 self._pending.add(hint)
@@ -101,7 +101,7 @@ class LiveFollower:
         return b"" if self._over or not hints else self._hub.encode(self._number, hints)
 
     def when_closed(self, call: Callable[[], None]) -> None:
-        """Call this when the page leaves."""
+        """Call this when the follower is closed."""
         self._when_closed = call
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class LiveFollower:
         self._wake.set()
 
     def revoke(self, why: RunlaneError) -> None:
-        """End the stream because its reader may no longer read."""
+        """End the stream because the reader's access was revoked."""
         self.refusal = why
         self.shut()
 
@@ -129,7 +129,7 @@ class LiveFollower:
 
 
 class LiveHub:
-    """Listens to the bus while pages are open. Used from one event loop."""
+    """Subscribes to the bus while pages are open. It must be used from one event loop."""
 
     def __init__(self, database: Database, bus: Bus) -> None:
         self._database = database
@@ -138,11 +138,11 @@ class LiveHub:
         self._pending = HintSet()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
-        # Set once every later change is detected. Data that a page reads after its first frame is complete, or another
-        # hint follows.
+        # Set when every later change will be detected. Data that a page reads after its first frame is complete, or
+        # another hint follows.
         self.listens = asyncio.Event()
         self._unfollow: Callable[[], None] = lambda: None
-        # A hub that had no page has missed hints, so its numbers begin again under another name.
+        # A hub without pages misses hints, so its frame numbers begin again under another epoch.
         self._epoch = ""
         self._number = 0
         self._frames: deque[tuple[int, tuple[Hint, ...]]] = deque(maxlen=KEPT_FRAMES)
@@ -153,7 +153,7 @@ class LiveHub:
         return len(self._followers)
 
     def follow(self, principal: Principal, after: str | None) -> LiveFollower:
-        """Return a reader that continues after the id of a frame, if the hub still has what followed it."""
+        """Return a reader that continues after the id of a frame, if the hub still has the frames that followed it."""
         if not self._followers:
             self._begin()
         follower = LiveFollower(self, principal)
@@ -165,7 +165,7 @@ class LiveHub:
         return follower
 
     def leave(self, follower: LiveFollower) -> None:
-        """Forget a page. Without any, the hub stops listening."""
+        """Remove a page. Without pages, the hub stops listening to the bus."""
         self._followers.discard(follower)
         if not self._followers:
             self._end()
@@ -241,13 +241,13 @@ class LiveHub:
             await asyncio.sleep(FRAME_SECONDS)
 
     async def _poll_loop(self) -> None:
-        """Poll for changes of other processes, if no bus reaches them."""
+        """Poll for changes of other processes, if no bus connects them."""
         poll = ChangePoll(self._database)
         version: int | None = None
         next_whole = time.monotonic() + WHOLE_SECONDS
         first = True
         while True:
-            # The first look is what later ones are compared with.
+            # The first poll is the base of comparison for later polls.
             await asyncio.sleep(0 if first else POLL_SECONDS)
             if self._bus.reaches_others:
                 first = False
@@ -275,7 +275,7 @@ class LiveHub:
             self.listens.set()
 
     async def _resolve(self, hints: Sequence[Hint]) -> list[Hint]:
-        """Return the hints with the tenants of their runs, and the topics that follow from a run's status."""
+        """Return the hints with the tenants of their runs, and the further topics that the status of a run affects."""
         resolved = HintSet()
         run_ids: dict[str, None] = {}
         asked: set[str] = set()
@@ -284,7 +284,7 @@ class LiveHub:
                 run_ids.update(dict.fromkeys(hint.ids))
                 asked.update(hint.ids if hint.topic == Topic.INBOX else ())
                 if not hint.ids:
-                    # Too many runs at once to look up their tenants.
+                    # The tenants of so many runs are not looked up.
                     resolved.add(Hint(Topic.ALL))
             else:
                 resolved.add(hint)
@@ -297,7 +297,7 @@ class LiveHub:
         return resolved.take()
 
     def _missed(self, after: str) -> list[Hint] | None:
-        """Return the hints after a frame; None if they are no longer known."""
+        """Return the hints after a frame; None if the hub no longer has them."""
         epoch, _, number = after.rpartition("-")
         if epoch != self._epoch or not number.isdecimal() or len(number) > 15:
             return None

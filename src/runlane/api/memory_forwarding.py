@@ -1,8 +1,8 @@
 """Forward a change of a memory to the node that owns it, and return the response of that node.
 
 The owner authenticates the key of the caller and checks its permission; this process adds no authority of its own. A
-request is forwarded at most once: a forwarded request to a process that is not the owner is rejected with 409 and the
-address of the owner, so requests cannot circulate while the owner changes.
+request is forwarded at most once: a process that is not the owner rejects a forwarded request with 409 and the address
+of the owner, so requests cannot circulate while the owner changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# The node or process that forwarded a request. Only its presence matters, not its value.
+# This header marks a forwarded request. Only its presence matters, not its value.
 FORWARDED: Final = "runlane-forwarded"
 _SENT: Final = (
     "authorization",
@@ -47,7 +47,7 @@ _RETURNED: Final = (
     "www-authenticate",
 )
 _CONNECT_SECONDS: Final = 2.0
-# Longer than the owner waits for a memory that it has just handed over.
+# The timeout is longer than the owner waits for a memory that another node is handing over to it.
 _ANSWER_SECONDS: Final = 15.0
 _MAX_CONNECTIONS: Final = 100
 
@@ -59,12 +59,15 @@ class MemoryForwarder:
         self._client: httpx2.AsyncClient | None = None
 
     async def send(self, request: Request, error: MemoryOwnedElsewhere) -> Response:
-        """Send a request to the owner and return its response. Raise MemoryOwnerUnreachable if none arrives in time."""
+        """Send a request to the owner and return its response.
+
+        Raise MemoryOwnerUnreachable if it does not arrive in time.
+        """
         import httpx2
 
         body = await request.body()
         headers = {name: request.headers[name] for name in _SENT if name in request.headers}
-        # As the caller encoded them: a decoded path could name another one.
+        # The path is sent as the caller encoded it, because a decoded path could name another memory.
         path, query = request.scope["raw_path"], request.scope["query_string"]
         url = error.owner_url.rstrip("/") + path.decode("ascii") + (f"?{query.decode('ascii')}" if query else "")
         try:
@@ -83,7 +86,7 @@ class MemoryForwarder:
 
         if self._client is None:
             self._client = httpx2.AsyncClient(
-                # The whole exchange has its own time limit, which depends on the requested waiting time.
+                # The whole exchange has its own timeout, which depends on the requested wait.
                 timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
                 limits=httpx2.Limits(max_connections=_MAX_CONNECTIONS),
                 trust_env=False,
@@ -99,7 +102,7 @@ class MemoryForwarder:
 
 
 async def forward_to_owner(request: Request, error: Exception) -> Response:
-    """Answer a request for a memory of another node with the response of that node, or with its address."""
+    """Respond to a request for a memory of another node with the response of that node, or with its address."""
     owned = cast("MemoryOwnedElsewhere", error)
     forwarder = parts_of(request).forwarder
     if forwarder is None or not may_forward(request, owned):
@@ -116,7 +119,7 @@ def may_forward(request: Request, error: MemoryOwnedElsewhere) -> bool:
         return False
     if urlsplit(error.owner_url).scheme not in ("http", "https"):
         return False
-    # The cookie of a browser session is bound to the pages of this address; another node would refuse it.
+    # The cookie of a browser session is valid only for the pages at this address; another node would refuse it.
     has_key = "authorization" in request.headers or "x-api-key" in request.headers
     return has_key or session_token(request) is None
 

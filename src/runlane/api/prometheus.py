@@ -24,7 +24,7 @@ from runlane.store.sql.database import read_clock
 from runlane.store.sql.transaction_age import oldest_transaction_seconds
 from runlane.store.webhooks.retention import WebhookOverview, webhook_overview
 
-# How many shared concurrency limits have metrics: each is a label.
+# The number of shared concurrency limits that have metrics, because each limit is a label.
 _MAX_LIMITS = 1000
 _DAY_SECONDS = 86400
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,7 +46,7 @@ class _Families(Collector):
 
 async def scrape(parts: Services) -> bytes:
     """Return all metrics in the text format of Prometheus."""
-    # The database's clock, as for every stored time.
+    # The database's clock is used, as for every stored time.
     now_us = await read_clock(parts.database)
     lanes = await list_lanes(parts.database)
     demand = await parts.demand.read(parts.database, None, 1)
@@ -79,11 +79,11 @@ async def scrape(parts: Services) -> bytes:
 
 def _lanes(lanes: Sequence[Lane], now_us: int) -> list[Metric]:
     depth = GaugeMetricFamily("runlane_lane_depth", "Runs ready to start.", labels=["lane"])
-    running = GaugeMetricFamily("runlane_lane_running", "Runs in execution.", labels=["lane"])
+    running = GaugeMetricFamily("runlane_lane_running", "Runs that are executed now.", labels=["lane"])
     age = GaugeMetricFamily("runlane_lane_oldest_seconds", "How long the oldest ready run has waited.", labels=["lane"])
     enabled = GaugeMetricFamily("runlane_lane_enabled", "Whether the lane starts runs.", labels=["lane"])
     slots = GaugeMetricFamily("runlane_lane_max_slots", "The cap; lanes without one are missing.", labels=["lane"])
-    held = GaugeMetricFamily("runlane_lane_held", "Whether a hold keeps the lane from starting runs.", labels=["lane"])
+    held = GaugeMetricFamily("runlane_lane_held", "Whether a hold stops the lane from starting runs.", labels=["lane"])
     for lane in lanes:
         oldest = lane.oldest_queued_at_us
         depth.add_metric([lane.name], lane.queued)
@@ -134,9 +134,9 @@ def _letters(letters: Sequence[OpenLetters], now_us: int) -> list[Metric]:
 
 
 def _limits(limits: Sequence[SharedLimit], *, by_tenant: bool) -> list[Metric]:
-    """Return the use of shared limits; without the tenant, limits of the same name are added up."""
+    """Return the use of shared limits. Without the tenant, limits of the same name are added up."""
     labels = ["tenant", "limit"] if by_tenant else ["limit"]
-    most = GaugeMetricFamily("runlane_concurrency_limit_max", "The number of a shared limit.", labels=labels)
+    most = GaugeMetricFamily("runlane_concurrency_limit_max", "The maximum of a shared limit.", labels=labels)
     admitted = GaugeMetricFamily(
         "runlane_concurrency_limit_admitted", "Runs that are queued or running under a shared limit.", labels=labels
     )
@@ -171,7 +171,7 @@ def _streams(parts: Services) -> list[Metric]:
         GaugeMetricFamily("runlane_followers", "Readers of streams in this process.", value=parts.tail.followers),
         GaugeMetricFamily(
             "runlane_bus_connected",
-            "Whether this process receives notifications of the others without polling.",
+            "Whether this process receives notifications of other processes without polling.",
             value=float(parts.connection.bus.reaches_others),
         ),
     ]
@@ -202,11 +202,11 @@ def _operation(gauges: OperationGauges, keep_seconds: float) -> list[Metric]:
 
 
 def _allowances(gauges: OperationGauges, *, by_tenant: bool) -> list[Metric]:
-    """Return what is used of budgets and quotas: the largest share of each kind, or every tenant's."""
+    """Return the used share of budgets and quotas: the largest share of each kind, or the share of every tenant."""
     labels = ["allowance", "tenant"] if by_tenant else ["allowance"]
     used = GaugeMetricFamily(
         "runlane_allowance_used_ratio",
-        "What tenants have used of their budgets and quotas; 1 is all of it.",
+        "The used share of the tenants' budgets and quotas; 1 is all of it.",
         labels=labels,
     )
     if by_tenant:

@@ -1,11 +1,11 @@
-"""HTTP connections with limits: bytes and time of a request, pipelined requests, connections in total.
+"""HTTP connections with limits: size and duration of a request, pipelined requests, total number of connections.
 
-uvicorn limits neither the head of a request nor the time that it takes, so a client without a key could fill the
-memory or hold every connection. The limits cost nothing for a request that arrives in one piece: timers are set only
-for requests that are incomplete, and connections are compared only when there are too many.
+uvicorn limits neither the size of a request head nor the duration of a request, so a client without a key could fill
+the memory or occupy every connection. The limits cost nothing for a request that arrives in one piece: timers are set
+only for incomplete requests, and connections are compared only at the limit.
 
-At the limit on connections the ones that have waited longest for a request are closed. If all of them serve a request
-or a stream, further ones are answered with 503, except for the health paths.
+At the connection limit, the connections that have waited longest for a request are closed. If all of them serve a
+request or a stream, further connections receive 503, except for the health paths.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ from runlane.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-# What a header field counts besides its name and value, as in HTTP/2 (RFC 9113, 6.5.2): even an empty one takes memory.
+# The size of a header field in addition to its name and value, as in HTTP/2 (RFC 9113, 6.5.2): even an empty field
+# takes memory.
 FIELD_BYTES: Final = 32
-# A body that arrives more slowly than this on average is rejected.
+# A body whose average rate is lower is rejected.
 BODY_BYTES_PER_SECOND: Final = 1024
-# Connections beyond the limit that may use the health paths, and get 503 for other paths.
+# The number of connections beyond the limit. They may use the health paths, and get 503 for other paths.
 SPARE_CONNECTIONS: Final = 64
-# How long a refused client may continue to send before the connection is reset, which would lose the answer.
+# How long a refused client may continue to send before the connection is reset. A reset would lose the response.
 LINGER_SECONDS: Final = 2.0
-# How long a client may read nothing of its response. Longer than a stream's own limit, which reports why it ends.
+# How long a client may read nothing of its response. A stream has a shorter limit and reports why it ends.
 UNSENT_SECONDS: Final = 60.0
 _NO_ROOM_SECONDS: Final = 0.1
-# Files that a serving process opens besides connections: the database, the bus, logs.
+# The number of files that a serving process opens in addition to connections: the database, the bus, logs.
 _OTHER_FILES: Final = 64
 
 
 class _Awaiting(Enum):
-    """What the client has to send next."""
+    """The part of a request that the client must send next."""
 
     REQUEST = "a request"
     HEAD = "the rest of the head"
@@ -67,14 +68,14 @@ class _Refused(Exception):
 
 @dataclass(slots=True)
 class ConnectionLimits:
-    """The limits of one server, and the time until which no search for idle connections is made."""
+    """The limits of one server, and the time before which idle connections are not searched again."""
 
     head_bytes: int
     head_seconds: float
     body_seconds: float
     connections: int
     no_room_until: float = 0.0
-    # A head of at most this many bytes cannot exceed the limit, since a header field takes at least three.
+    # A head with at most this many bytes cannot exceed the limit, because a header field takes at least three bytes.
     surely_small: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,7 +104,7 @@ class ConnectionLimits:
 
 
 def limited_protocol(settings: Settings) -> type[HttpToolsProtocol]:
-    """Return the protocol class for a server with these settings, for `uvicorn.Config(http=...)`."""
+    """Return the protocol class for a server with these settings, as the argument `http` of `uvicorn.Config`."""
     limits = ConnectionLimits(
         settings.api_max_head_bytes,
         settings.api_head_seconds,
@@ -118,14 +119,14 @@ def server_config(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.C
     return uvicorn.Config(
         app,
         http=limited_protocol(settings),
-        # The protocol loads the one of sockets when a client asks for one.
+        # The protocol loads the WebSocket protocol when a client requests it.
         ws="none",
         ws_max_size=settings.api_max_body_bytes,
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        # The caller's address and scheme, which a proxy would forward, are not used.
+        # The client's address and scheme in proxy headers are not used.
         proxy_headers=False,
         timeout_keep_alive=settings.api_keep_alive_seconds,
         **options,
@@ -133,12 +134,12 @@ def server_config(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.C
 
 
 def _possible_connections(wanted: int) -> int:
-    """Return the limit, or as many connections as the limit on open files allows."""
+    """Return the limit, or the number of connections that the limit on open files allows."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY or files - SPARE_CONNECTIONS - _OTHER_FILES >= wanted:
         return wanted
     possible = max(1, files - SPARE_CONNECTIONS - _OTHER_FILES)
-    log.info("connections_limited", connections=possible, wanted=wanted, open_files=files, cure="raise ulimit -n")
+    log.info("connections_limited", connections=possible, wanted=wanted, open_files=files, fix="raise ulimit -n")
     return possible
 
 
@@ -165,7 +166,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timed: tuple[object, _Awaiting] | None = None
         self._timed_body_bytes = 0
         self._refused = False
-        # uvicorn makes a new list of headers for each message, so identity with these marks a message's progress.
+        # uvicorn creates a new list of headers for each message, so the identity of these lists shows a message's
+        # progress.
         self._headed: object = None
         self._completed: object = None
         self._check_head = False
@@ -185,7 +187,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._cancel_timer()
         self.resume_writing()
         super().connection_lost(exc)
-        # uvicorn leaves this timer set if the connection was reset, which would keep the connection in memory.
+        # uvicorn does not cancel this timer if the connection was reset; the timer would keep the connection in memory.
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
@@ -207,25 +209,25 @@ class LimitedProtocol(HttpToolsProtocol):
             self._refuse(cause.args[0] if isinstance(cause, _Refused) else INVALID)
             return
         if self._completed is self.headers and self._completed is not completed:
-            # The usual case: a whole request, often in one piece.
+            # In the usual case, a whole request arrives in one piece.
             self._check_head = False
             self._loose_bytes = 0
             if self._timer is not None:
                 self._cancel_timer()
         else:
-            # Bytes of neither a new message nor a body: the parser buffers an incomplete header field.
+            # The bytes belong neither to a new message nor to a body: the parser buffers an incomplete header field.
             loose = message is self.headers and body_bytes == self._body_bytes
             self._loose_bytes = self._loose_bytes + len(data) if loose else 0
             self._limit_incomplete()
 
     def handle_websocket_upgrade(self) -> None:
-        # Imported here: most servers have no sockets, and the library needs memory.
+        # This is imported here because most servers have no sockets, and the library needs memory.
         from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
         if len(self.connections) > self.limits.connections:
             self._refuse(OVERLOADED)
             return
-        # The limits of requests do not apply to what follows.
+        # The limits of requests do not apply to a socket.
         self._cancel_timer()
         self.resume_writing()
         self.ws_protocol_class = WebSocketsSansIOProtocol
@@ -267,16 +269,17 @@ class LimitedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        # A close waits until everything is sent, which a client that reads nothing would delay forever.
+        # A close waits until everything is sent. A client that reads nothing would delay it forever.
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             super().timeout_keep_alive_handler()
 
     def waiting_until(self) -> float | None:
-        """Return when this connection would be closed if no request arrives; None while it serves one."""
+        """Return when this connection would be closed if no request arrives; None while it serves a request."""
         if self.timeout_keep_alive_task is not None:
-            # Shifted as if it were kept for `head_seconds`, so that both kinds are comparable.
+            # The time is shifted as if the timeout were `head_seconds`, so that both kinds of connections are
+            # comparable.
             return self.timeout_keep_alive_task.when() - self.timeout_keep_alive + self.limits.head_seconds
         if self._timer is not None and not self._serves():
             return self._timer.when()
@@ -334,12 +337,12 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         awaiting, serves = self._awaiting(), self._serves()
         if serves and (awaiting is not _Awaiting.BODY or self.flow.read_paused or self._body_arrives()):
-            # The client waits for the response, or its body waits to be read here, or the body arrives fast enough.
+            # The client waits for the response, or the body waits to be read here, or the body arrives fast enough.
             self._set_timer()
         elif awaiting is _Awaiting.HEAD or serves:
             self._refuse(self.limits.too_slow(awaiting))
         else:
-            # Either no request has begun, or it has its response already.
+            # No request has begun, or its response was already sent.
             self.timeout_keep_alive_handler()
 
     def _body_arrives(self) -> bool:
@@ -366,7 +369,8 @@ class LimitedProtocol(HttpToolsProtocol):
         limits = self.limits
         now = self.loop.time()
         if now >= limits.no_room_until:
-            # Several at once, and not again soon if none is idle, so that a flood does not compare all each time.
+            # Several connections are closed at once. If none is idle, the next search is delayed, so that a flood does
+            # not cause one search per connection.
             oldest = heapq.nsmallest(limits.connections // 16 + 1, self._waiting())
             for _, _, connection in oldest:
                 connection.evict()

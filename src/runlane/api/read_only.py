@@ -1,4 +1,4 @@
-"""Reject changes while the server is paused: the database was restored and must not be changed yet."""
+"""Reject changes while the server is paused because the database was restored."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ALLOWED: Final = frozenset({"/api/v2/ui/session"})
 
 
 class ReadOnly:
-    """Lets requests through that cannot change anything."""
+    """Passes only requests that cannot change anything."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            # Its messages may be commands; readers use the streams of GET.
+            # The messages of a socket may be commands. Readers can use the GET streams.
             error = Paused()
             await send({"type": "websocket.close", "code": 4000 + error.http_status, "reason": str(error)[:100]})
             return

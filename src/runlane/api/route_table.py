@@ -1,7 +1,7 @@
-"""The routes of the API by the distinctive part of their paths, so that a request is compared with few of them.
+"""The routes of the API by a distinctive segment of their paths, so that a request is compared with few routes.
 
 FastAPI tries one route after another, and prepares the routes of an included router again when it first tries them.
-With hundreds of routes that would be milliseconds for each request, and seconds for the first ones of a process.
+With hundreds of routes, this takes milliseconds for each request and seconds for the first requests of a process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from runlane.api.serializers import ROOT
 
-# The distinctive part of a path below this one is the segment after it; of any other path, its first segment.
+# The distinctive segment of a path below this folder is the segment after it; of any other path, the first segment.
 _FOLDER: Final = f"{ROOT}/"
 
 
@@ -24,15 +24,15 @@ class RouteTable:
 
     def __init__(self, api: FastAPI) -> None:
         self._api = api
-        # What the application has by itself: its OpenAPI description.
+        # The application's own routes: its OpenAPI description.
         self._others = APIRouter(routes=list(api.router.routes), redirect_slashes=False)
         self._routers: dict[str, APIRouter] = {}
         self._dispatch = api.router.middleware_stack
         api.router.middleware_stack = self
 
     def include(self, router: APIRouter, prefix: str = "") -> None:
-        """Add the routes of a router. The first route that fits a request gets it."""
-        # The application itself describes the routes.
+        """Add the routes of a router. The first route that matches a request handles it."""
+        # The application includes the router only for the OpenAPI description.
         self._api.include_router(router, prefix=prefix)
         for route in router.routes:
             placed = _place(route, prefix)
@@ -56,7 +56,7 @@ class RouteTable:
 
 
 def _place(route: BaseRoute, prefix: str) -> Route | WebSocketRoute:
-    """Return a route below a prefix. It shares what FastAPI has prepared for the route."""
+    """Return a route below a prefix. The route shares the objects that FastAPI has prepared."""
     if not isinstance(route, Route | WebSocketRoute):
         raise TypeError(f"{route!r} has no path of its own. Add its routes to the router.")
     placed = copy(route)

@@ -1,8 +1,8 @@
-"""Routers whose routes are prepared when they are first requested.
+"""Routers that prepare a route at its first request.
 
-FastAPI inspects the function of a route and builds validators of its parameters and responses as soon as the route is
-declared: for hundreds of routes that is most of a server's start, and most processes serve few of them. The models of
-responses are part of the OpenAPI description only, because the functions of these routes return responses.
+FastAPI inspects the function of a route and builds validators for its parameters and responses when the route is
+declared. For hundreds of routes this is most of a server's start time, and most processes serve few of them. Response
+models are used only for the OpenAPI description, because the functions of these routes return responses.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fastapi.routing import APIRoute
 from starlette.routing import get_name
 from starlette.types import Receive, Scope, Send
 
-# One thread, so that a route is prepared once. Not the threads of the event loop, because they may all be occupied when
-# a probe arrives.
+# One thread prepares each route once. The threads of the event loop are not used because all of them may be occupied
+# when a probe arrives.
 _preparing: Final = ThreadPoolExecutor(1, "runlane-routes")
 
 
@@ -36,7 +36,7 @@ class RawRoute(APIRoute):
         name: str | None = None,
         **options: Any,
     ) -> None:
-        # What an including router copies and the route table compares. FastAPI derives the rest.
+        # An including router copies these options and the route table compares them. FastAPI derives the others.
         vars(self).update(options)
         self.path = path
         self.endpoint = endpoint
@@ -56,14 +56,17 @@ class RawRoute(APIRoute):
         self.app = self._preparation = _Preparation(prepare)
 
     def __getattr__(self, name: str) -> Any:
-        # A copy and a route that is being prepared have no preparation yet.
+        # A copy, and a route that is being prepared, have no preparation yet.
         if name.startswith("__") or "_preparation" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._preparation.route(), name)
 
 
 class _Preparation:
-    """An application that becomes the one of a prepared route with its first request. Copies of a route share it."""
+    """An application that becomes the application of the prepared route at its first request.
+
+    Copies of a route share it.
+    """
 
     def __init__(self, prepare: Callable[[], APIRoute]) -> None:
         self._prepare = prepare
@@ -86,7 +89,7 @@ class _Preparation:
 
 
 class RawRouter(APIRouter):
-    """A router of such routes, or of routes of a derived class."""
+    """A router of RawRoute, or of routes of a derived class."""
 
     def __init__(self, *, route_class: type[RawRoute] = RawRoute, **options: Any) -> None:
         super().__init__(route_class=route_class, **options)

@@ -1,4 +1,4 @@
-"""Runs as lines of JSON or CSV, read page by page while they are sent."""
+"""Runs as lines of JSON or CSV. Pages are read while the response is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS: Final = (
     "ordering_key", "accepted_at", "due_at", "started_at", "ended_at", "worker_id", "progress", "progress_note", "tags",
     "total_cost_usd", "total_tokens",
 )  # fmt: skip
-# A spreadsheet executes a cell that begins with one of these.
+# A spreadsheet executes a cell that begins with one of these characters.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -35,7 +35,7 @@ async def export_runs(
     *,
     as_csv: bool,
 ) -> AsyncGenerator[bytes]:
-    """Yield the matching runs, newest first, a page at a time; each page is read in a turn of the caller's searches."""
+    """Yield the matching runs, newest first, one page at a time. Each page counts as a search of the caller."""
     cursor: str | None = None
     left = limit
     if as_csv:
@@ -60,7 +60,7 @@ def _fields(run: RunSummary) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as a cell that no spreadsheet executes."""
+    """Return a value as a cell that spreadsheets do not execute."""
     text = "" if value is None else str(value)
     if isinstance(value, list | tuple):
         text = " ".join(cast("list[str]", value))

@@ -34,7 +34,7 @@ class ValueBody(Response):
     """A value of `runlane.domain` as JSON."""
 
     media_type = "application/json"
-    # Keys that are in this response alone: a repeated request gets null, because they are stored nowhere.
+    # Fields that only this response contains. A repeated request gets null, because their values are not stored.
     shown_once: frozenset[str] = frozenset()
 
     def __init__(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
@@ -42,7 +42,7 @@ class ValueBody(Response):
 
 
 def to_bytes(body: Any) -> bytes:
-    """Return JSON as `JsonBody` has it."""
+    """Return a value as JSON in the format of JsonBody."""
     return orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
 
 
@@ -52,7 +52,7 @@ def moment(at_us: int | None) -> str | None:
 
 
 def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = RUNS) -> dict[str, Any]:
-    """Return the body of the response to an accepted run."""
+    """Return the body of the response to an accepted start."""
     run_id = accepted.run_id
     body: dict[str, Any] = {
         "run_id": run_id,
@@ -68,7 +68,7 @@ def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = 
 
 
 def _flow_fields(accepted: Accepted) -> dict[str, Any]:
-    """Return the flow control outcome of the start. A start without a run has no id and no links."""
+    """Return the flow control outcome of the start. A start without a run has neither an id nor links."""
     given = {
         "start_id": accepted.start_id,
         "due_at": moment(accepted.due_at_us),
@@ -81,6 +81,6 @@ def _flow_fields(accepted: Accepted) -> dict[str, Any]:
 
 
 def accepted_reply(accepted: Accepted, status: str | None = None, *, root: str = RUNS) -> JsonBody:
-    """Return the response to an accepted run, with the remaining rate of its tenant."""
+    """Return the response to an accepted start, with the remaining rate of its tenant."""
     code = 200 if accepted.outcome in _NOTHING_STARTED else 202
     return JsonBody(accepted_json(accepted, status, root=root), code, rate_headers(accepted.quota) or None)

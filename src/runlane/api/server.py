@@ -84,7 +84,7 @@ from runlane.observability import tracing
 from runlane.settings import Settings
 from runlane.version import VERSION
 
-_ABOUT = "Durable runs: an accepted run is stored, and will end."
+_ABOUT = "Durable runs: an accepted run is stored and survives crashes."
 
 
 def build_api(
@@ -95,7 +95,10 @@ def build_api(
     identity: Identity | None = None,
     ui: bool = True,
 ) -> FastAPI:
-    """Return the API of an app and its dashboard. Its lifespan connects, and starts services and the worker."""
+    """Return the API of an app, with the dashboard.
+
+    Its lifespan connects the app and starts the services and the worker.
+    """
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
 
@@ -109,7 +112,7 @@ def build_api(
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_operation_id,
-        # A redirect of a POST with an extra slash would surprise more than a 404.
+        # A redirect of a POST with a trailing slash would be more surprising than a 404.
         redirect_slashes=False,
         telemetry=_telemetry(),
     )
@@ -155,7 +158,7 @@ def _lifespan(
 
 
 def _prepare_pages(api: StreamingApi, settings: Settings, *, ui: bool) -> None:
-    """Give the application what the pages of the dashboard and their proxies need."""
+    """Load the files and settings that the dashboard's pages and their proxies need."""
     api.state.proxy_trust = ProxyTrust(settings)
     api.state.serves_dashboard = ui
     api.state.dashboard = load_dashboard() if ui else None
@@ -164,7 +167,7 @@ def _prepare_pages(api: StreamingApi, settings: Settings, *, ui: bool) -> None:
 
 def _include_routes(api: FastAPI) -> RouteTable:
     table = RouteTable(api)
-    # Routes are tried in this order, and this one is requested most.
+    # Routes are tried in this order. The most frequent route is the first.
     table.include(tasks.fast_path, prefix=ROOT)
     table.include(system.public)
     table.include(system.router)
@@ -292,7 +295,7 @@ def _operation_id(route: APIRoute) -> str:
 
 
 def _telemetry() -> Any:
-    """Return FastAPI's own spans if tracing is on. Streams last for hours and probes are noise, so neither has any."""
+    """Return FastAPI's instrumentation if tracing is on. It excludes streams, which last for hours, and probes."""
     if tracing.provider() is None:
         return {"tracing": False, "metrics": False, "logs": False}
     return {

@@ -1,4 +1,4 @@
-"""The heartbeat of a server process: renew its row in the table of servers, with its current figures."""
+"""The heartbeat of a server process: it renews the row in the table of servers, with current figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServerHeartbeat(PeriodicService):
 
     @asynccontextmanager
     async def beating(self) -> AsyncGenerator[None]:
-        """Beat inside of the block, unless this process only reads."""
+        """Renew the row inside the block, unless this process is read-only."""
         if not self._parts.app.settings.paused:
             self.start()
         try:
@@ -45,14 +45,14 @@ class ServerHeartbeat(PeriodicService):
             await self.stop()
 
     async def stop(self) -> None:
-        """Stop, and delete the row. Without the database it is deleted by another process later."""
+        """Stop, and delete the row. If the database is unreachable, another process deletes the row later."""
         await super().stop()
         if self._renewed:
             with contextlib.suppress(RunlaneError):
                 await remove_server(self._parts.database, self._id)
 
     async def renew(self) -> None:
-        """Store the figures of this moment."""
+        """Store the current figures."""
         self._renewed = True
         await renew_server(self._parts.database, self._id, self._hostname, os.getpid(), VERSION, self._figures())
 
@@ -62,7 +62,7 @@ class ServerHeartbeat(PeriodicService):
 
     def _figures(self) -> dict[str, Any]:
         parts = self._parts
-        # The highest so far; in kilobytes, and on macOS in bytes.
+        # The peak so far, in kilobytes; on macOS in bytes.
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * 1024 if sys.platform == "darwin" else 1024)
         return {
             "followers": parts.tail.followers,

@@ -1,4 +1,4 @@
-"""The services of a server process: started and stopped together, and used by the routes."""
+"""The services of a server process, which the routes use. They are started and stopped together."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ class Services:
         return follower
 
     def follow_new(self, principal: Principal, run_id: str, encoding: Encoding | None = None) -> Follower:
-        """Do the same for a run that this request has accepted, after the event of its acceptance."""
+        """Return a reader of a run that this request has accepted, after the event of its acceptance.
+
+        The caller closes it.
+        """
         release = self.streams.take(principal)
         follower = self.tail.follow_new(run_id, encoding)
         unguard = self.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
@@ -122,7 +125,7 @@ class Services:
         return follower
 
     def end_streams(self) -> None:
-        """End every stream and long poll now, so that their readers reconnect to another process."""
+        """End every stream and long poll, so that their readers reconnect to another process."""
         self.stopping = True
         self.tail.shut_all()
         self.live.shut_all()

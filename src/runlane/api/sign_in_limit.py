@@ -1,4 +1,4 @@
-"""A limit on attempts to sign in, per network address and process, so that keys cannot be guessed in bulk."""
+"""A limit on sign-in attempts, per network address and process, so that keys cannot be guessed in bulk."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from runlane.errors import RateLimited
 
 ATTEMPTS: Final = 10
 WINDOW_SECONDS: Final = 60.0
-# Addresses that are remembered; beyond it the ones that tried longest ago are forgotten.
+# The maximum number of stored addresses. Beyond it, the addresses with the oldest attempts are removed.
 _MAX_ADDRESSES: Final = 10_000
 
 
 class SignInLimited(RateLimited):
-    """The address has tried to sign in too often."""
+    """The address has made too many sign-in attempts."""
 
     code = "sign_in_limited"
     limit = "sign-in"
 
 
 class SignInLimit:
-    """Counts attempts in a window that begins with the first one."""
+    """Counts attempts in a window that begins with the first attempt."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def count(self, address: str) -> None:
-        """Count an attempt; raise SignInLimited beyond the limit."""
+        """Count an attempt. Raise SignInLimited beyond the limit."""
         now = self._clock()
         since, attempts = self._windows.pop(address, (now, 0))
         if now - since >= WINDOW_SECONDS:
@@ -40,6 +40,6 @@ class SignInLimit:
             self._windows.popitem(last=False)
         if attempts >= ATTEMPTS:
             raise SignInLimited(
-                f"More than {ATTEMPTS} attempts to sign in came from this address within a minute. Wait and try again.",
+                f"This address has made more than {ATTEMPTS} sign-in attempts within a minute. Wait, then retry.",
                 since + WINDOW_SECONDS - now,
             )

@@ -1,9 +1,9 @@
 """The SSE response: a plain ASGI stream that sends all pending frames at once.
 
 Starlette's streaming response costs several times more per event and per idle reader. A reader that does not read for
-SEND_SECONDS is dropped; it can reconnect and resume by number. A reader may stay for hours, and there may be thousands.
-A stream therefore begins after its request has returned, when the middleware, parameters and exit stacks of the request
-are freed.
+SEND_SECONDS is dropped; it can reconnect and resume by number. There may be thousands of readers that stay for hours.
+So a stream begins after its request has returned, when the middleware, parameters and exit stacks of the request are
+freed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _COMPLETE = b'data: {"type":"stream_complete"}\n\n'
-# The entry of a request's scope with the streams to run after it.
+# The key in a request's scope for the streams that run after the request.
 _STREAMS = "runlane.streams"
 
 
@@ -58,7 +58,7 @@ class StreamingApi(FastAPI):
                 return
             send = self.cross_origin.with_headers(scope, send)
         streams: list[Callable[[Send], Awaitable[None]]] = []
-        # A scope of its own, since the server keeps its scope for as long as the stream lasts.
+        # The request gets a copy of the scope, because the server keeps its own scope as long as the stream lasts.
         await super().__call__({**scope, _STREAMS: streams}, receive, send)
         for stream in streams:
             await stream(send)
@@ -82,7 +82,7 @@ class StreamFollower(Protocol):
 
 
 class EventStream(Response):
-    """Sends frames until the run ends, the reader leaves or loses access, or this process stops.
+    """Send frames until the run ends, the reader disconnects or loses access, or this process stops.
 
     `when_left` is called if the reader disconnects before the end.
     """
@@ -117,7 +117,7 @@ class EventStream(Response):
                 await self._when_left()
         finally:
             leaving.cancel()
-            with contextlib.suppress(BaseException):  # however it ends, the follower is closed
+            with contextlib.suppress(BaseException):  # the follower is closed even if the stream fails
                 await leaving
             self._follower.close()
 
@@ -134,7 +134,7 @@ class EventStream(Response):
                 try:
                     waiting = await follower.next(KEEPALIVE_SECONDS)
                 except Unavailable:
-                    # The reader keeps its stream. The comment keeps proxies from closing an idle connection.
+                    # The stream stays open. The comment keeps proxies from closing an idle connection.
                     await send_piece(send, comment("waiting for the database"))
                     await asyncio.sleep(UNAVAILABLE_SECONDS)
                     continue
@@ -148,7 +148,7 @@ class EventStream(Response):
             if follower.refusal is not None:
                 last = comment(f"closed: {follower.refusal}")
             elif follower.complete and not sent_any:
-                # A reader that reconnects after the end is informed that nothing will follow.
+                # This frame informs a reader that reconnects after the end that nothing will follow.
                 last = _COMPLETE
             await send({"type": "http.response.body", "body": last, "more_body": False})
         except TimeoutError:
@@ -159,13 +159,13 @@ class EventStream(Response):
 
 
 async def send_piece(send: Send, body: bytes) -> None:
-    """Send a part of a body. TimeoutError if the reader does not read."""
+    """Send a part of a body. Raise TimeoutError if the reader does not read."""
     async with asyncio.timeout(SEND_SECONDS):
         await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
 def _end_stream(stay: asyncio.Timeout, _: object) -> None:
-    with contextlib.suppress(RuntimeError):  # the stream has just ended by itself
+    with contextlib.suppress(RuntimeError):  # the stream has just ended
         stay.reschedule(-math.inf)
 
 

@@ -1,7 +1,7 @@
 """SSE frames: each event is encoded once per process, for all its readers.
 
-A frame is built from the stored fields only, so that live and replayed events have the same bytes. Deltas have no id:
-they are not stored, and a reader must not resume after something that has no number.
+A frame is built from stored fields only, so live and replayed events have the same bytes. Deltas have no id: they are
+not stored, so a reader cannot resume after one.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ KEEPALIVE = b": keepalive\n\n"
 
 
 def line_json(run_id: str, line: StoredEvent) -> str:
-    """Return the JSON of an event: its own fields, and those of every event."""
+    """Return the JSON of an event: its own fields and the fields that every event has."""
     at = format_timestamp(line.at_us)
     head = f'{{"type":"{line.type}","seq":{line.seq},"run_id":"{run_id}","attempt":{line.attempt},"at":"{at}"'
     return f"{head}}}" if line.data == "{}" else f"{head},{line.data[1:]}"
 
 
 def line_frame(run_id: str, line: StoredEvent) -> bytes:
-    """Return an event as one SSE frame; its number is the id."""
+    """Return an event as one SSE frame. The id is the number of the event."""
     return f"id: {line.seq}\ndata: {line_json(run_id, line)}\n\n".encode()
 
 
@@ -32,7 +32,7 @@ def delta_frame(delta: Delta) -> bytes:
 
 
 def cut_frame(run_id: str, first_seq: int) -> bytes:
-    """Return the frame, without an id, that announces a gap: events before `first_seq` are no longer kept."""
+    """Return a frame without an id that announces a gap: events before `first_seq` are no longer stored."""
     return f'data: {{"type":"truncated","run_id":"{run_id}","first_seq":{first_seq}}}\n\n'.encode()
 
 

@@ -1,4 +1,4 @@
-"""Requests with a stream token: the streams that it opens, and the key that issued it."""
+"""Requests with a stream token: the streams that a token gives access to, and the key that issued it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runlane.errors import Forbidden, Unauthorized
 from runlane.store.access.keys import find_principals
 
 TOKEN_PARAMETER: Final = "stream_token"  # noqa: S105 - the name of a parameter
-# The paths of the streams that a token opens. A group has the name of the scope whose subject it is.
+# The paths of the streams that a token gives access to. A named group is the scope of the subject.
 _STREAMS: Final = (
     re.compile(rf"{ROOT}/(?:orchestrations/)?runs/(?P<run>[^/]+)/stream"),
     re.compile(rf"{ROOT}/chat/(?P<session>[^/]+)/stream"),
@@ -27,7 +27,7 @@ _STREAMS: Final = (
 
 
 async def identify_reader(request: Request) -> StreamPrincipal:
-    """Return the principal of a request with a stream token. Unauthorized, or Forbidden for another path."""
+    """Return the principal of a stream token. Raise Unauthorized for an invalid token, Forbidden for another path."""
     parts = parts_of(request)
     given = request.query_params.getlist(TOKEN_PARAMETER)
     if len(given) != 1:
@@ -35,14 +35,14 @@ async def identify_reader(request: Request) -> StreamPrincipal:
     grant = open_token(parts.connection.vault.keyring, given[0], time.time())
     if _subjects(request.scope["path"]).get(grant.scope) != grant.subject:
         raise Forbidden(
-            f'The stream token is for the {grant.scope.value} "{grant.subject}" and opens its streams alone. '
-            "Request a token for this one: POST /api/v2/stream-tokens"
+            f'The stream token is for the {grant.scope.value} "{grant.subject}" and gives access to its streams only. '
+            "Request a token for this stream: POST /api/v2/stream-tokens"
         )
     return StreamPrincipal.of(await _issuer(parts, grant), grant)
 
 
 def _subjects(path: str) -> dict[str, str]:
-    """Return what a stream belongs to, by scope; empty for a path that is not a stream."""
+    """Return the subjects in a path by scope; empty if the path is not a stream."""
     for stream in _STREAMS:
         if found := stream.fullmatch(path):
             return found.groupdict()
@@ -50,9 +50,9 @@ def _subjects(path: str) -> dict[str, str]:
 
 
 async def _issuer(parts: Services, grant: StreamGrant) -> Principal:
-    """Return the principal that issued a token, if its key is still valid."""
+    """Return the principal that issued a token. Raise Unauthorized if its key is no longer valid."""
     if grant.key_id == LOCAL.key_id:
-        # Only an open server issues such tokens, and another one that has the same secret key is not open.
+        # Only an open server issues such tokens. Another server with the same secret key may not be open.
         if not parts.without_keys:
             raise Unauthorized
         return LOCAL

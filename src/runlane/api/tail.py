@@ -1,10 +1,10 @@
 """The tail: serve all readers of streams in a process.
 
-Each followed run has a feed with the number of the last event it has reached. Events from the bus that continue there
-are forwarded. After a gap or a notice without events, the feed reads the database, many feeds in one query; now and
-then all feeds read it, because a bus may fail and a process may die between commit and publish. A reader that is behind
-(new or slow) reads the database at its own pace and joins its feed when it has caught up. So replay, live events and
-repair share one path, and the buffer of a reader is bounded.
+Each followed run has a feed with the number of the last event that the feed has forwarded. The feed forwards events
+from the bus that continue this number. After a gap or a notice without events, the feed reads the database, with many
+feeds in one query. At intervals all feeds read it, because a bus may fail and a process may die between commit and
+publish. A reader that is new or slow reads the database at its own pace and joins its feed when it has caught up. So
+replay, live events and repair share one path, and the buffer of a reader is bounded.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ log = structlog.get_logger(__name__)
 
 # A reader with more pending bytes than this returns to reading the database at its own pace.
 MAX_BUFFER_BYTES = 512 * 1024
-# Without a bus that reaches other processes events arrive by polling; with one, polling only finds unpublished ones.
+# Without a bus between processes, polling finds the events. With a bus, polling only finds unpublished events.
 POLL_SECONDS = 0.25
 SAFETY_POLL_SECONDS = 1.0
-# How long a new reader accepts the repeated text of open answers, which the worker sends again for it.
+# How long a new reader accepts the repeated text of open answers, which the worker publishes again for it.
 REPEATS_SECONDS = 5.0
-# The number of the event with which a run is accepted.
+# The number of the event that records the acceptance of a run.
 ACCEPTED_SEQ = 1
 
 
@@ -56,10 +56,10 @@ class Feed:
 
 
 class Follower:
-    """One reader of one run: it reads the database until it has caught up, then it receives from its feed.
+    """One reader of one run. It reads the database until it has caught up, then it receives events from its feed.
 
-    `complete` means that the stream ended because its run did, not because this process stops. `refusal` is the reason
-    why the reader may not continue.
+    `complete` is true if the stream ended because its run ended, not because this process stops. `refusal` is the
+    reason why the reader's access was revoked.
     """
 
     def __init__(self, tail: Tail, feed: Feed, after: int, encoding: Encoding | None = None) -> None:
@@ -79,16 +79,16 @@ class Follower:
 
     @property
     def ended(self) -> bool:
-        """True when the stream has ended and everything was returned."""
+        """True when the stream has ended and all events were returned."""
         return self._over and not self._frames
 
     @property
     def shares_frames(self) -> bool:
-        """Whether it gets the same frames as other readers."""
+        """Whether the reader receives the same frames as other readers."""
         return self._encoding is None
 
     async def next(self, timeout_seconds: float) -> bytes:
-        """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
+        """Return everything that is pending; empty after the timeout or when the stream has ended."""
         if not self._frames and not self._over and not self._live:
             await self._catch_up()
         if not self._frames and not self._over and self._live:
@@ -108,18 +108,18 @@ class Follower:
         self._when_closed()
 
     def shut(self) -> None:
-        """End the stream from this side. Pending frames are still returned."""
+        """End the stream from the server's side. Pending frames are still returned."""
         self._over = True
         self._wake()
 
     def revoke(self, why: RunlaneError) -> None:
-        """End the stream because its reader may no longer read. Pending frames are dropped."""
+        """End the stream because the reader's access was revoked. Pending frames are dropped."""
         self.refusal = why
         self._frames.clear()
         self.shut()
 
     def on_event(self, line: StoredEvent, frame: bytes) -> None:
-        """Accept an event from the feed, if it is the next one for this reader. `frame` is that of shared frames."""
+        """Accept an event from the feed, if it is the reader's next event. `frame` is the frame that readers share."""
         if self._over or not self._live or line.seq != self._seq + 1:
             return
         if self._bytes + (len(frame) or len(line.data)) > MAX_BUFFER_BYTES:
@@ -137,22 +137,22 @@ class Follower:
         self._wake()
 
     def on_delta(self, frame: bytes, *, repeat: bool) -> None:
-        """Accept a delta. A reader that is behind misses it, since deltas are not stored."""
+        """Accept a delta. A reader that is behind skips it, because deltas are not stored."""
         if self._encoding is not None:
             return
         if repeat and asyncio.get_running_loop().time() > self._repeats_until:
-            return  # it has received this before
+            return  # the reader has received this delta before
         if self._live and not self._over and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
             self._push(frame)
 
     def join(self) -> None:
-        """Receive from the feed from now on."""
+        """Receive events from the feed from now on."""
         self._live = True
         if self.expect_repeats():
             self._tail.announce(self._feed)
 
     def expect_repeats(self) -> bool:
-        """Accept repeated deltas for REPEATS_SECONDS; return whether this reader is live and receives deltas."""
+        """Accept repeated deltas for REPEATS_SECONDS. Return whether this reader is live and receives deltas."""
         if self._live and not self._over and self._encoding is None:
             self._repeats_until = asyncio.get_running_loop().time() + REPEATS_SECONDS
             return True
@@ -166,7 +166,7 @@ class Follower:
         self._wake()
 
     async def _wait(self, seconds: float) -> None:
-        # An event and a timeout would do the same, but need more memory, and most readers are idle most of the time.
+        # An Event with a timeout would have the same effect but needs more memory, and most readers are idle.
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         timer = loop.call_later(seconds, self._wake)
@@ -194,12 +194,12 @@ class Follower:
             self.complete = True
             self.shut()
         elif self._seq >= self._feed.seq:
-            # If it is ahead of the feed, it receives nothing until the feed has caught up.
+            # A reader that is ahead of its feed receives nothing until the feed has caught up.
             self.join()
 
 
 class Tail:
-    """start() and stop(); follow() for each reader."""
+    """Serves the readers of streams. Call start() and stop() once, and follow() for each reader."""
 
     def __init__(self, database: Database, bus: Bus) -> None:
         self._database = database
@@ -209,7 +209,7 @@ class Tail:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._pages = PageReads(database)
-        # The runs whose feeds have to read the database.
+        # The runs whose feeds must read the database.
         self._stale: set[str] = set()
         self._when_shut: set[Callable[[], None]] = set()
 
@@ -220,11 +220,11 @@ class Tail:
 
     @property
     def stopping(self) -> bool:
-        """Whether streams are being ended."""
+        """Whether the tail is ending its streams."""
         return self._stopping
 
     async def start(self) -> None:
-        """Start to follow the database for all readers."""
+        """Start to read the database for all readers."""
         self._stopping = False
         self._task = asyncio.create_task(self._loop(), name="runlane-tail")
 
@@ -235,11 +235,11 @@ class Tail:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        # Pending reads still complete, so that nothing reads from a database that is closed next.
+        # Pending reads complete first, so that nothing reads from a database that is closed next.
         await self._pages.complete(SAFETY_POLL_SECONDS)
 
     def shut_all(self) -> None:
-        """End every stream, and new ones at once. The loop continues for readers of pending frames."""
+        """End every stream, and new streams at once. The loop continues for readers of pending frames."""
         self._stopping = True
         for feed in list(self._feeds.values()):
             self._shut(feed)
@@ -247,12 +247,12 @@ class Tail:
             callback()
 
     def when_shut(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call this when streams end; return the function that removes it. For readers of several runs."""
+        """Call this when streams end. Return a function that removes the callback. Readers of several runs use it."""
         self._when_shut.add(callback)
         return lambda: self._when_shut.discard(callback)
 
     async def follow(self, run_id: str, after: int, encoding: Encoding | None = None) -> Follower:
-        """Return a reader of the run's events after a number. Raises RunNotFound or InvalidRequest."""
+        """Return a reader of the run's events after a number. Raise RunNotFound or InvalidRequest."""
         follower, feed = self._enter(run_id, after, encoding)
         try:
             positions = await read_positions(self._database, [run_id])
@@ -266,16 +266,16 @@ class Tail:
         if feed.seq < 0:
             feed.seq = positions[0].last_seq
             if run_id in self._stale:
-                self._changed.set()  # a notice came during the read, which may have been too early for its event
+                self._changed.set()  # a notice arrived during the read, which may have missed its event
         if self._stopping:
             follower.shut()
         return follower
 
     def follow_new(self, run_id: str, encoding: Encoding | None = None) -> Follower:
-        """Return a reader of the events of a run that this process has just accepted, after that of its acceptance.
+        """Return a reader of a run that this process has just accepted, after the event of its acceptance.
 
-        It joins its feed at once, so the notice of the claim is forwarded without a read. A claim whose notice was sent
-        before is found by one read, which many new readers share: when their subscriptions have begun.
+        The reader joins its feed at once, so the notice of the claim is forwarded without a read. If that notice was
+        sent before, one read that many new readers share finds the claim.
         """
         follower, feed = self._enter(run_id, ACCEPTED_SEQ, encoding)
         feed.seq = max(feed.seq, ACCEPTED_SEQ)
@@ -291,21 +291,21 @@ class Tail:
         feed = self._feeds.get(run_id)
         if feed is None:
             feed = self._feeds[run_id] = Feed(run_id)
-            # Subscribe before reading, so that an event committed in between is received, read, or both.
+            # The subscription begins before the read, so an event committed in between is received, read, or both.
             feed.unfollow = self._bus.follow(run_id, partial(self._receive, feed))
         follower = Follower(self, feed, after, encoding)
         feed.followers.add(follower)
         return follower, feed
 
     def leave(self, feed: Feed, follower: Follower) -> None:
-        """Remove a reader; the last one ends the feed."""
+        """Remove a reader. The last reader ends the feed."""
         feed.followers.discard(follower)
         if not feed.followers and self._feeds.get(feed.run_id) is feed:
             del self._feeds[feed.run_id]
             feed.unfollow()
 
     def announce(self, feed: Feed) -> None:
-        """Ask the run's worker to repeat the live text of open answers, which a reader here has missed."""
+        """Ask the run's worker to publish the live text of open answers again, for a reader that has missed it."""
         self._bus.announce_reader(feed.run_id)
 
     async def page(self, run_id: str, after: int) -> Page:
@@ -313,7 +313,7 @@ class Tail:
         return await self._pages.get(run_id, after)
 
     async def is_over(self, run_id: str, seq: int) -> bool:
-        """Return whether no event follows this number: a retried run continues after `done`, a deleted one does not."""
+        """Return whether no event follows this number. A retried run continues after `done`; a deleted run does not."""
         positions = await read_positions(self._database, [run_id])
         return not positions or (positions[0].ended and positions[0].last_seq <= seq)
 
@@ -358,7 +358,7 @@ class Tail:
             self._changed.clear()
             stale, self._stale = self._stale, set[str]()
             if clock() >= swept_at + poll_seconds:
-                # Notices of others may be lost, however many arrive.
+                # Notices of other processes may be lost, however many arrive.
                 stale, swept_at = set(self._feeds), clock()
             try:
                 await self._repair(stale)
@@ -372,16 +372,16 @@ class Tail:
     async def _repair(self, run_ids: Collection[str]) -> None:
         followed = {run_id: self._feeds[run_id] for run_id in run_ids if run_id in self._feeds}
         feeds = {run_id: feed for run_id, feed in followed.items() if feed.seq >= 0}
-        self._stale |= followed.keys() - feeds.keys()  # read again after the first read of their reader
+        self._stale |= followed.keys() - feeds.keys()  # these feeds are read after the first read of their reader
         if not feeds:
             return
         positions = {position.run_id: position for position in await read_positions(self._database, list(feeds))}
         for run_id, feed in feeds.items():
             position = positions.get(run_id)
             if position is None:
-                self._shut(feed)  # retention deleted it
+                self._shut(feed)  # retention has deleted the run
             elif position.first_seq > feed.seq + 1:
-                feed.leave_to_pages(position.last_seq)  # retention deleted events that it has not forwarded
+                feed.leave_to_pages(position.last_seq)  # retention has deleted events that it has not forwarded
         behind = [(one, feeds[one].seq) for one, position in positions.items() if position.last_seq > feeds[one].seq]
         while behind:
             found = await read_lines(self._database, behind, PAGE)

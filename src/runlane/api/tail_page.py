@@ -1,4 +1,4 @@
-"""A page of stored events: the frames that readers share, or those of a reader with an encoding of its own."""
+"""A page of stored events, as frames that readers share or in a reader's own encoding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE: Final = 500
 class Encoding(Protocol):
     """The encoding of events for a reader that does not share the frames of other readers.
 
-    An event without a frame for the reader is empty. Such a reader gets no deltas.
+    `event` returns empty bytes for an event that the reader does not receive. Such a reader receives no deltas.
     """
 
     def event(self, run_id: str, line: StoredEvent) -> bytes: ...
@@ -43,7 +43,7 @@ class Page:
 
     @property
     def may_be_last(self) -> bool:
-        """Whether the run may have ended with this page; one that has not ended had another last event."""
+        """Whether the run may have ended: the page is empty, or its last event is `done`."""
         return not self.lines or self.lines[-1].type == EventType.DONE
 
     def frames(self, encoding: Encoding | None) -> bytes:
@@ -79,7 +79,7 @@ class PageReads:
         if reading is None:
             reading = self._reading[key] = asyncio.create_task(self._read(run_id, after))
             reading.add_done_callback(lambda task: self._have_read(key, task))
-        # A reader that disconnects must not cancel the read for the others.
+        # A reader that disconnects must not cancel the read for other readers.
         return await asyncio.shield(reading)
 
     async def complete(self, timeout_seconds: float) -> None:
@@ -94,4 +94,4 @@ class PageReads:
     def _have_read(self, key: tuple[str, int], reading: asyncio.Task[Page]) -> None:
         del self._reading[key]
         if not reading.cancelled():
-            reading.exception()  # no reader may be waiting for it any more
+            reading.exception()  # mark the exception as retrieved, because no reader may be waiting

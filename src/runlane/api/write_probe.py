@@ -1,7 +1,7 @@
-"""Probe in the background whether the database accepts writes, so that a readiness check costs no write.
+"""Probe in the background whether the database accepts writes, so that a readiness check needs no write.
 
-A database on a full disk, or one that has become read-only, still answers reads. Its servers should receive no
-requests, because they cannot accept runs.
+A database with a full disk, or in read-only mode, still answers reads. Its servers should receive no requests, because
+they cannot accept runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PROBE_SECONDS: Final = 5.0
 
 
 class WriteProbe:
-    """start() and stop(). `failing` is the result of the last probe, which is repeated at the next interval."""
+    """Probes at intervals. `failing` is the result of the last probe."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # One row per process, which is overwritten.
+        # Each process has one row, which every probe overwrites.
         self._key = new_id("probe")
         self._task: asyncio.Task[None] | None = None
         self.failing = False
@@ -48,11 +48,11 @@ class WriteProbe:
             await asyncio.sleep(PROBE_SECONDS)
 
     async def probe(self) -> None:
-        """Write once."""
+        """Write once, and store the result in `failing`."""
         try:
             await try_write(self._database, self._key)
         except Unavailable as error:
-            # SQLite reports a full disk like this. An unreachable database is not ready anyway.
+            # SQLite reports a full disk with this error. An unreachable database is not ready in any case.
             self._note(str(error))
         except Exception as error:  # noqa: BLE001 - any error means that the write failed
             self._note(f"{type(error).__name__}: {error}")

@@ -14,17 +14,17 @@ from runlane.domain.quota import QuotaUse
 from runlane.domain.rate_limit import CredentialLimits, CredentialUsage
 from runlane.domain.usage import ExpensiveRuns, UsageReport
 
-# Marks an omitted argument, where None has a meaning of its own.
+# Marks an omitted argument, because None has its own meaning.
 _KEEP: Any = object()
 
 
 class Accounting:
-    """Limits and usage; a part of Client."""
+    """Calls for limits and usage. A part of Client."""
 
     _http: Http
 
     async def limits(self) -> Sequence[CredentialUsage]:
-        """List every credential with its limits, their current use, and the time until which it backs off."""
+        """Return every credential with its limits, their current use, and the time until which it backs off."""
         return await self._http.read_list(CredentialUsage, f"{PREFIX}/limits", "limits")
 
     async def set_limits(
@@ -35,7 +35,7 @@ class Accounting:
         requests_per_minute: int | None = _KEEP,
         tokens_per_minute: int | None = _KEEP,
     ) -> CredentialLimits:
-        """Change a credential's limits and return them. None removes a limit; omitted ones stay."""
+        """Change a credential's limits and return them. None removes a limit; omitted limits are kept."""
         given = {
             "in_flight": in_flight,
             "requests_per_minute": requests_per_minute,
@@ -49,7 +49,7 @@ class Accounting:
         return parse(CredentialLimits, await self._http.change("DELETE", f"{PREFIX}/limits/{part(credential)}"))
 
     async def quotas(self, *, tenant: str | None = None) -> Sequence[QuotaUse]:
-        """Return every quota of a tenant with its limit and use; of the key's own tenant without one."""
+        """Return every quota of a tenant with its limit and use. The default is the tenant of the key."""
         return await self._http.read_list(QuotaUse, f"{PREFIX}/quotas", "quotas", {"tenant": tenant})
 
     async def set_quota(self, name: str, limit: int | None, *, tenant: str | None = None) -> Sequence[QuotaUse]:
@@ -68,13 +68,13 @@ class Accounting:
         after: str | None = None,
         limit: int = 100,
     ) -> Sequence[FlowKeyUse]:
-        """Return the keys of flow control with their skipped starts; `after` is the last id of the previous page."""
+        """Return the keys of flow control with their skipped starts. `after` is the last id of the previous page."""
         query = {"rule": rule, "target": target, "skipped": only_skipped or None, "tenant": tenant}
         query |= {"cursor": after, "limit": limit}
         return await self._http.read_list(FlowKeyUse, f"{PREFIX}/flow-control/keys", "flow_keys", query)
 
     async def concurrency_limits(self, *, tenant: str | None = None) -> Sequence[SharedLimit]:
-        """Return the shared concurrency limits of a tenant with their use; of the key's own tenant without one."""
+        """Return the shared concurrency limits of a tenant with their use. The default is the tenant of the key."""
         path = f"{PREFIX}/concurrency-limits"
         return await self._http.read_list(SharedLimit, path, "concurrency_limits", {"tenant": tenant})
 
@@ -84,12 +84,12 @@ class Accounting:
         return parse(SharedLimit, await self._http.read(path, {"tenant": tenant}))
 
     async def set_concurrency_limit(self, name: str, max_running: int, *, tenant: str | None = None) -> SharedLimit:
-        """Create or change a shared concurrency limit, and return it. It applies when this returns."""
+        """Create or change a shared concurrency limit, and return it. The change is in effect when this returns."""
         body = {"max_running": max_running, **({} if tenant is None else {"tenant": tenant})}
         return parse(SharedLimit, await self._http.change("PUT", f"{PREFIX}/concurrency-limits/{part(name)}", body))
 
     async def delete_concurrency_limit(self, name: str, *, tenant: str | None = None) -> SharedLimit:
-        """Delete a shared concurrency limit and return it. Conflict while a run holds or awaits a slot of it."""
+        """Delete a shared concurrency limit and return it. Raise Conflict while a run has or awaits a slot of it."""
         query = "" if tenant is None else f"?tenant={part(tenant)}"
         path = f"{PREFIX}/concurrency-limits/{part(name)}{query}"
         return parse(SharedLimit, await self._http.change("DELETE", path))
@@ -109,7 +109,7 @@ class Accounting:
     async def expensive_runs(
         self, *, tenant: str | None = None, first: date | None = None, last: date | None = None, limit: int = 20
     ) -> ExpensiveRuns:
-        """Return the runs that ended between two days (UTC) and whose models cost the most."""
+        """Return the runs that ended between two days (UTC) and had the highest model cost."""
         query = {"tenant": tenant, **_days(first, last), "limit": limit}
         return parse(ExpensiveRuns, await self._http.read(f"{PREFIX}/usage/runs", query))
 

@@ -18,7 +18,7 @@ from runlane.domain.views import ChatMessage, ChatPost, ChatState, LiveEvent
 
 
 class ChatCalls:
-    """Runs of agents, and conversations with them; a part of Client."""
+    """Calls for runs of agents and for conversations. A part of Client."""
 
     _http: Http
 
@@ -29,7 +29,7 @@ class ChatCalls:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
         **options: Unpack[AgentOptions],
     ) -> Accepted:
-        """Start a run of an agent with one message; its result is the answer. Otherwise as enqueue."""
+        """Start a run of an agent with one message. Its result is the answer. See enqueue() for the options."""
         given = run_options(AgentOptions, options)
         body = {
             "message": message,
@@ -47,10 +47,11 @@ class ChatCalls:
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
         **options: Unpack[ChatOptions],
     ) -> ChatPost:
-        """Send a message to an agent; without a session a new one starts. Read the answer by chat_stream() or wait().
+        """Send a message to an agent. Without a session, a new one starts. Read the answer with chat_stream() or
+        wait().
 
-        A call whose response was lost is retried and still makes one turn. Pass your own idempotency key to be safe
-        across calls.
+        A call whose response was lost is retried and still makes one turn. To make several calls have one effect, pass
+        the same idempotency key to each.
         """
         given = run_options(ChatOptions, options)
         body = {
@@ -66,9 +67,10 @@ class ChatCalls:
     def chat_stream(
         self, session_id: str, after: str | None = None, *, follow: bool = False
     ) -> AsyncGenerator[Event | LiveEvent]:
-        """Yield the events of a conversation after an id such as "2.17", live until no turn is open; with `follow` on.
+        """Yield the events of a conversation after an id such as "2.17", live until no turn is open.
 
-        `chat_turn` in the data of each event is its turn. Otherwise as Client.stream().
+        With `follow`, the stream stays open for later turns. `chat_turn` in the data of each event is its turn. See
+        Client.stream() for live events.
         """
         return follow_chat(self._http, part(session_id), after, stay=follow)
 
@@ -77,7 +79,7 @@ class ChatCalls:
         return wire.parse(ChatState, await self._http.read(f"{PREFIX}/chat/{part(session_id)}/status"))
 
     async def chat_messages(self, session_id: str, *, page: int = 100) -> AsyncGenerator[ChatMessage]:
-        """Yield all messages of a conversation, read page by page."""
+        """Yield all messages of a conversation. Pages are read as needed."""
         query: dict[str, Any] = {"after": 0, "limit": page}
         while True:
             answer = await self._http.read(f"{PREFIX}/chat/{part(session_id)}/messages", query)
@@ -88,14 +90,14 @@ class ChatCalls:
                 return
 
     def chats(self, *, agent: str | None = None, page: int = 100) -> AsyncGenerator[ChatState]:
-        """Yield conversations, newest first and without their messages, read page by page."""
+        """Yield conversations without their messages, newest first. Pages are read as needed."""
         return self._http.pages(ChatState, f"{PREFIX}/chat", "sessions", {"agent": agent, "limit": page})
 
     async def cancel_chat(self, session_id: str, *, only_current: bool = False) -> list[str]:
-        """Cancel the turns that have not ended, or only the running or next one. Return the ids of their runs."""
+        """Cancel the turns that have not ended, or only the running or next turn. Return the ids of their runs."""
         path = f"{PREFIX}/chat/{part(session_id)}/cancel{'?only_current=true' if only_current else ''}"
         return list((await self._http.change("POST", path))["run_ids"])
 
     async def delete_chat(self, session_id: str) -> None:
-        """Delete a conversation with its runs and messages. WrongState while a turn is open."""
+        """Delete a conversation with its runs and messages. Raise WrongState while a turn is open."""
         await self._http.change("DELETE", f"{PREFIX}/chat/{part(session_id)}")

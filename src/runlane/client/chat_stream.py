@@ -1,6 +1,6 @@
-"""Follow a conversation across broken connections: every event once and in order, over all its turns.
+"""Follow a conversation across broken connections: yield every event of all its turns once and in order.
 
-A reader resumes after the id of the last event it has yielded, which names the turn and the number within it.
+A reader resumes after the id of the last event that it has yielded. The id contains the turn and the event's number.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from runlane.errors import InvalidRequest
 
 
 def follow_chat(http: Http, session_id: str, after: str | None, *, stay: bool) -> AsyncGenerator[Event | LiveEvent]:
-    """Yield every event of a conversation after an id, and live deltas, until no turn is open, or forever."""
+    """Yield every event of a conversation after an id, and live deltas, until no turn is open; with `stay`, forever."""
     position = StreamPosition(*(parse_event_id(after) if after else (0, 0)), stay=stay)
     return follow_stream(http, position, lambda: _connection(http, session_id, position))
 
 
 def parse_event_id(text: str) -> tuple[int, int]:
-    """Parse an event's id to turn and number."""
+    """Parse the id of an event. Return its turn and its number."""
     turn, _, number = text.partition(".")
     if not (turn.isdecimal() and number.isdecimal()):
         raise InvalidRequest(f"{text!r} is not an event id of a chat. Use TURN.NUMBER, such as 2.17.")

@@ -1,6 +1,6 @@
-"""Client: the HTTP API as Python, for programs that do not share the server's database.
+"""Client: the HTTP API in Python, for programs that do not share the server's database.
 
-Every call is retried while the server is unavailable, as `retry_policy` defines, and no call takes effect twice.
+Every call is retried while the server is unavailable, within `retry_policy`, and no call takes effect twice.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from runlane.domain.wait import Question
 if TYPE_CHECKING:
     import httpx2
 
-# The server's limit of a long poll.
+# The server's limit for a long poll.
 _LONGEST_WAIT_SECONDS = 60.0
-# The server's limit of runs in one request.
+# The server's limit for the number of runs in one request.
 _BATCH = 1000
 
 
 class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, StreamTokenCalls):
-    """A client of the server at a URL. Use it in one event loop, in `async with` or with close()."""
+    """A client for the server at a URL. Use it in one event loop, either in `async with` or with close()."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
 
     @property
     def url(self) -> str:
-        """The server's address."""
+        """The URL of the server."""
         return self._http.url
 
     @property
@@ -84,12 +84,12 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
 
     @property
     def schedules(self) -> ScheduleCalls:
-        """The schedules that start runs by themselves."""
+        """The schedules that start runs."""
         return ScheduleCalls(self._http)
 
     @property
     def webhook_sources(self) -> WebhookSources:
-        """The senders of incoming webhooks."""
+        """The sources of incoming webhooks."""
         return WebhookSources(self._http)
 
     @property
@@ -99,7 +99,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
 
     @property
     def memory(self) -> MemoryCalls:
-        """The memory of agents and people, of the key's tenant."""
+        """The memory of the key's tenant."""
         return MemoryCalls(self._http)
 
     def memory_of(self, tenant: str | None) -> MemoryCalls:
@@ -147,10 +147,10 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
         **options: Unpack[TaskOptions],
     ) -> Accepted:
-        """Start a run of a task. It is stored when this returns.
+        """Start a run of a task. The run is stored when this returns.
 
-        Without an idempotency key one is created for this call, so that a retry after a lost response does not start a
-        second run. Pass your own to be safe across calls too.
+        Without an idempotency key, one is created for this call, so that a retry after a lost response does not start a
+        second run. To make several calls start one run, pass the same key to each.
         """
         body, key = _body(task, input, run_options(TaskOptions, options))
         path = f"{PREFIX}/tasks/{part(task)}/run"
@@ -163,7 +163,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         idempotency_key: str | None = None,
         **options: Unpack[BulkOptions],
     ) -> list[Accepted]:
-        """Start many runs, in order. Of each thousand, all are checked before the first is stored."""
+        """Start many runs, in order. The server checks each thousand runs before it stores the first of them."""
         shared = run_options(BulkOptions, options)
         runs = [{"task": task, **_body(task, arguments, shared)[0]} for task, arguments in requests]
         accepted: list[Accepted] = []
@@ -180,7 +180,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
         **options: Unpack[OrchestrationOptions],
     ) -> Accepted:
-        """Start a run of an orchestration; `input` is added to its initial state. Otherwise as enqueue."""
+        """Start a run of an orchestration. `input` is added to its initial state. See enqueue() for the options."""
         body, key = _body(orchestration, input, run_options(OrchestrationOptions, options))
         if message:
             body["message"] = message
@@ -192,7 +192,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         return wire.parse(Run, await self._http.read(_run(run_id)))
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
-        """Return the run once it has ended. Raises TimeoutError after `timeout` seconds."""
+        """Wait until a run has ended, and return it. Raise TimeoutError after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _LONGEST_WAIT_SECONDS if deadline is None else deadline - time.monotonic()
@@ -219,12 +219,12 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         page: int = 100,
         **filters: Any,
     ) -> AsyncGenerator[Run]:
-        """Yield runs, newest first, read page by page.
+        """Yield runs, newest first. Pages are read as needed.
 
         Other filters are passed to the API unchanged: `worker`, `session`, `error_code`, `definition`, `roots`,
         `min_duration_seconds`, `max_duration_seconds`, `min_cost_usd`, `max_cost_usd`.
 
-        With several statuses, runs in any of them are listed; with several tags, runs that have all of them.
+        With several statuses, runs with any of them are returned; with several tags, runs that have all of them.
         """
         query = {
             "status": str(status) if isinstance(status, str) else [str(item) for item in status or ()] or None,
@@ -244,7 +244,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
     async def counts(
         self, *, tenant: str | None = None, target: str | None = None, lane: str | None = None
     ) -> Sequence[StatusCount]:
-        """Return the number of runs in each status, up to 1,000 of each."""
+        """Return the number of runs in each status, up to 1,000 per status."""
         query = {"tenant": tenant, "target": target, "lane": lane}
         return await self._http.read_list(StatusCount, f"{PREFIX}/runs/counts", "counts", query)
 
@@ -259,7 +259,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         return await self._http.read_list(Attempt, _run(run_id, "attempts"), "attempts")
 
     async def get_start(self, run_id: str, start_id: str) -> StartResult:
-        """Return one start that a batch has collected, with its part of the result."""
+        """Return one start that a batch has collected, with its part of the batch's result."""
         return wire.parse(StartResult, await self._http.read(_run(run_id, f"starts/{part(start_id)}")))
 
     async def steps(self, run_id: str) -> Sequence[Step]:
@@ -267,34 +267,35 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         return [step async for step in self._http.pages(Step, _run(run_id, "steps"), "steps")]
 
     async def waits(self, run_id: str) -> Sequence[Question]:
-        """Return the open waits of a run: people, times and events."""
+        """Return the open waits of a run: for people, times and events."""
         return await self._http.read_list(Question, _run(run_id, "waits"), "waits")
 
     def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
         """Yield every event after a number, live, until the run has ended. Broken connections are opened again.
 
-        Numbers come once and in order. A LiveEvent has no number: it is not stored and belongs to its attempt. Discard
-        the live events of an attempt when a `worker_picked_up` with a higher attempt comes.
+        Events are yielded once and in the order of their numbers. A LiveEvent has no number, because it is not stored;
+        it belongs to an attempt. When `worker_picked_up` with a higher attempt arrives, discard the live events of
+        earlier attempts.
         """
         return follow(self._http, part(run_id), after)
 
     async def logs(self, run_id: str, since: int = 0, limit: int = 100, event: str | None = None) -> Logs:
-        """Return a page of the run's log from an index on: every event as text, or those of one type, such as `log`."""
+        """Return a page of the run's log from an index: every event as text, or only one type, such as `log`."""
         query = {"since": since, "limit": limit, "event": event}
         return wire.parse(Logs, await self._http.read(_run(run_id, "logs"), query))
 
     def log_lines(
         self, run_id: str, since: int = 0, *, event: str | None = None, follow: bool = False
     ) -> AsyncGenerator[LogLine]:
-        """Yield every line of the run's log, page by page; with `follow` until the run has ended."""
+        """Yield every line of the run's log; with `follow`, until the run has ended. Pages are read as needed."""
         return read_log_lines(lambda index: self.logs(run_id, index, LOG_PAGE, event), since, follow=follow)
 
     async def cancel(self, run_id: str) -> Status:
-        """Cancel a run that has not ended. Return its status: `running` until its code has stopped."""
+        """Cancel a run that has not ended. Return its status, which is `running` until its code has stopped."""
         return await self._act(run_id, "cancel")
 
     async def retry(self, run_id: str, *, latest: bool = False) -> Status:
-        """Retry a failed run, with all its attempts; with `latest`, on the current versions of its definitions."""
+        """Retry a failed run with all its attempts; with `latest`, with the current versions of its definitions."""
         return await self._act(run_id, "retry", {"latest": True} if latest else None)
 
     async def approve(self, run_id: str) -> Status:
@@ -309,9 +310,9 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         step: str | None = None,
         note: str | None = None,
     ) -> Status:
-        """Answer a question of a run. `step` is the id or path of the step that asks, if several do.
+        """Answer a question of a run. If several steps ask, `step` is the id or path of the step.
 
-        Raises InvalidInput with `fields` for an invalid answer, and WrongState if the question has been answered.
+        Raise InvalidInput with `fields` for an invalid answer, and WrongState if the question was already answered.
         """
         body: dict[str, Any] = {"response": {} if response is None else response}
         if step is not None:
@@ -322,7 +323,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         return Status(answer["status"])
 
     async def send_event(self, run_id: str, name: str, data: Any = None) -> Status:
-        """Send a run an event that one of its steps waits for, or will."""
+        """Send an event to a run. A step receives it if it waits for the event now or later."""
         answer = await self._http.change("POST", _run(run_id, f"events/{part(name)}"), {"data": data})
         return Status(answer["status"])
 
@@ -335,7 +336,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         idempotency_key: str | None = None,
         latest: bool = False,
     ) -> Accepted:
-        """Start a new run from a recorded step of this one, with changes of the state; earlier steps are copied."""
+        """Start a new run from a recorded step of this run, with changes of the state. Earlier steps are copied."""
         body: dict[str, Any] = {"latest": True} if latest else {}
         body |= {"from_step": from_step, "state": orjson.Fragment(input_json(state or {}, "the fork's state"))}
         return wire.parse(Accepted, await self._http.change("POST", _run(run_id, "fork"), body, idempotency_key))
@@ -352,7 +353,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
     async def set_tags(
         self, run_id: str, tags: Sequence[str] | None = None, *, add: Sequence[str] = (), remove: Sequence[str] = ()
     ) -> Sequence[str]:
-        """Set all tags of a run, or add and remove some. Return its tags."""
+        """Set all tags of a run, or add and remove some. Return all its tags."""
         change: dict[str, Any] = {"add": list(add), "remove": list(remove)}
         if tags is not None:
             change["tags"] = list(tags)
@@ -364,28 +365,28 @@ class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, S
         return await self._http.read_list(Lane, f"{PREFIX}/lanes", "lanes")
 
     async def scaling(self, lanes: Sequence[str] = (), *, concurrency: int = 1) -> Demand:
-        """Return how many slots, and workers of this concurrency, the runs in these lanes need; by default in any."""
+        """Return how many slots, and workers of this concurrency, the runs in these lanes need. Default: all."""
         query = {"lanes": ",".join(lanes) or None, "concurrency": concurrency}
         return wire.parse(Demand, await self._http.read(f"{PREFIX}/scaling", query))
 
     async def workers(self, *, gone: bool = False) -> Sequence[WorkerInfo]:
-        """Return the live workers; with `gone` also those that ended recently."""
+        """Return the live workers; with `gone`, also workers that ended recently."""
         query = {"gone": "true" if gone else None}
         return await self._http.read_list(WorkerInfo, f"{PREFIX}/workers", "workers", query)
 
     async def health(self) -> ServerHealth:
-        """Return whether the server is ready, and why not. Raises Unavailable if it does not respond."""
+        """Return whether the server is ready, and its problems. Raise Unavailable if it does not respond."""
         ready, parts = await self._http.probe("/ready")
         return ServerHealth(ready, parts)
 
     async def _act(self, run_id: str, verb: str, body: Mapping[str, Any] | None = None) -> Status:
         answer = (await self._http.change("POST", _run(run_id, verb), body))["status"]
-        # The one response that is not a status: the run is cancelled, and its code has not stopped yet.
+        # Only this response is not a status: the run is cancelled, and its code has not stopped yet.
         return Status.RUNNING if answer == "cancellation_requested" else Status(answer)
 
 
 def _body(name: str, given: Mapping[str, Any] | None, options: RunOptions) -> tuple[dict[str, Any], str | None]:
-    """Return the body of a request for a run, and its idempotency key."""
+    """Return the request body that starts a run, and the idempotency key."""
     text = input_json({} if given is None else given, name)
     return {"input": orjson.Fragment(text), **options.to_body()}, options.idempotency_key
 

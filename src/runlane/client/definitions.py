@@ -11,7 +11,7 @@ from runlane.domain.mcp_check import McpCheck
 
 
 class DefinitionCalls:
-    """Definitions and bundles; a part of Client."""
+    """Calls for definitions and bundles. A part of Client."""
 
     _http: Http
 
@@ -25,10 +25,10 @@ class DefinitionCalls:
         take_over: bool = False,
         tenant: str | None = None,
     ) -> dict[str, Any]:
-        """Sync definitions, lists by the names of the folders such as `orchestrations`; return the result of each.
+        """Sync definitions, given as lists by folder name, such as `orchestrations`. Return the result for each.
 
-        `remove_missing` removes what the same `source` ("default" without one) synced earlier and this sync does not
-        contain. A definition of another source is changed only with `take_over`; otherwise it is a Conflict.
+        `remove_missing` removes the definitions that the same `source` (default: "default") synced earlier and that
+        this sync does not contain. Without `take_over`, a change of another source's definition raises Conflict.
         """
         body = {**definitions, "dry_run": dry_run, "remove_missing": remove_missing, "tenant": tenant}
         body |= ownership(source, take_over)
@@ -37,12 +37,15 @@ class DefinitionCalls:
     async def definition(
         self, kind: str, name: str, version: str | None = None, *, tenant: str | None = None
     ) -> dict[str, Any]:
-        """Return a definition of a kind such as `orchestrations` or `mcp-servers`, current or in a version."""
+        """Return the current or the given version of a definition.
+
+        `kind` is a name such as `orchestrations` or `mcp-servers`.
+        """
         path = f"{PREFIX}/{part(kind.replace('_', '-'))}/{part(name)}"
         return await self._http.read(path, {"version": version, "tenant": tenant})
 
     async def check_mcp_server(self, name: str, *, tenant: str | None = None) -> McpCheck:
-        """Connect the server to a stored MCP server, as agents do; return its tools, or why it cannot be used."""
+        """Let the server connect to a stored MCP server, as agents do. Return its tools, or why it cannot be used."""
         query = "" if tenant is None else f"?tenant={part(tenant)}"
         path = f"{PREFIX}/mcp-servers/{part(name)}/check{query}"
         return parse(McpCheck, await self._http.change("POST", path))
@@ -54,7 +57,7 @@ class DefinitionCalls:
         with_used: bool = True,
         tenant: str | None = None,
     ) -> dict[str, Any]:
-        """Return a bundle of everything, or of the chosen definitions (lists of ids by kind) and all that they use."""
+        """Return a bundle of all definitions, or of the chosen ones (lists of ids by kind) and all that they use."""
         body = {**(chosen or {}), "with_used": with_used, "tenant": tenant}
         return await self._http.change("POST", f"{PREFIX}/bundles/export", body)
 
@@ -69,7 +72,8 @@ class DefinitionCalls:
         dry_run: bool = False,
         tenant: str | None = None,
     ) -> dict[str, Any]:
-        """Import a bundle, or the chosen part of it; return the result of each definition and the secrets it needs.
+        """Import a bundle, or the chosen part of it. Return the result for each definition and the secrets that it
+        needs.
 
         Definitions that belong to a source are skipped unless `take_over` is set.
         """

@@ -1,4 +1,4 @@
-"""Events of tenants over HTTP: send and read them, see what triggers made of them, and replay them."""
+"""Events of tenants over HTTP: send and read them, read the outcomes of triggers, and replay them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE = 1000
 
 
 class EventCalls:
-    """The calls of a client for events and triggers. Platform admins may name another tenant."""
+    """Calls for events and triggers. Platform admins may name another tenant."""
 
     _http: Http
 
@@ -26,13 +26,13 @@ class EventCalls:
         key: str | None = None,
         tenant: str | None = None,
     ) -> EventReceipt:
-        """Store an event for the triggers and waiting runs of a tenant. One with the same `id` is stored once."""
+        """Store an event for the triggers and waiting runs of a tenant. Events with the same `id` are stored once."""
         return (await self.broadcast_many([{"name": name, "data": data, "id": id, "key": key}], tenant=tenant))[0]
 
     async def broadcast_many(
         self, events: Sequence[Mapping[str, Any]], *, tenant: str | None = None
     ) -> Sequence[EventReceipt]:
-        """Store up to 100 events, all of them or none. Each has a `name`, and may have `data`, `id` and `key`."""
+        """Store up to 100 events, all or none. Each has a `name`, and optionally `data`, `id` and `key`."""
         body = {"events": [dict(event) for event in events], "tenant": tenant}
         answer = await self._http.change("POST", f"{PREFIX}/events", body)
         return [parse(EventReceipt, receipt) for receipt in answer["events"]]
@@ -40,7 +40,10 @@ class EventCalls:
     def stored_events(
         self, *, name: str | None = None, key: str | None = None, before: str | None = None, tenant: str | None = None
     ) -> AsyncGenerator[TenantEvent]:
-        """Yield the stored events, newest first; `before` is the id of an event to continue after."""
+        """Yield the stored events, newest first.
+
+        With `before`, the id of an event, yield only events older than that.
+        """
         query = {"name": name, "key": key, "cursor": before, "tenant": tenant, "limit": _PAGE}
         return self._http.pages(TenantEvent, f"{PREFIX}/events", "events", query)
 
@@ -49,14 +52,14 @@ class EventCalls:
         return parse(TenantEvent, await self._http.read(f"{PREFIX}/events/{part(event_id)}", {"tenant": tenant}))
 
     async def event_outcomes(self, event_id: str, *, tenant: str | None = None) -> Sequence[TriggerOutcome]:
-        """Return what triggers made of an event."""
+        """Return the outcomes of an event by trigger."""
         path = f"{PREFIX}/events/{part(event_id)}/outcomes"
         return await self._http.read_list(TriggerOutcome, path, "outcomes", {"tenant": tenant})
 
     def trigger_outcomes(
         self, trigger: str, *, outcome: str | None = None, tenant: str | None = None
     ) -> AsyncGenerator[TriggerOutcome]:
-        """Yield what a trigger made of events, newest event first."""
+        """Yield the outcomes of a trigger, newest event first."""
         query = {"outcome": outcome, "tenant": tenant, "limit": _PAGE}
         return self._http.pages(TriggerOutcome, f"{PREFIX}/triggers/{part(trigger)}/outcomes", "outcomes", query)
 
@@ -71,7 +74,7 @@ class EventCalls:
         dry_run: bool = False,
         tenant: str | None = None,
     ) -> TriggerReplay:
-        """Evaluate stored events from a time on for a trigger, except those that started a run for it."""
+        """Evaluate stored events from a time on for a trigger, except events that already started a run for it."""
         body = {
             "from": since, "until": until, "after": after, "limit": limit, "dry_run": dry_run, "tenant": tenant,
         }  # fmt: skip

@@ -29,7 +29,7 @@ class DeadLetters:
         self._http = http
 
     def list(self, *, page: int = 100, **filters: Any) -> AsyncGenerator[DeadLetterSummary]:
-        """Yield dead letters, the latest death first. Without `state`, those that are open or acknowledged."""
+        """Yield dead letters, latest death first. Without `state`, yield those that are open or acknowledged."""
         return self._http.pages(DeadLetterSummary, _LETTERS, "dead_letters", {"limit": page, **filters})
 
     async def count(self) -> int:
@@ -37,7 +37,7 @@ class DeadLetters:
         return (await self._http.read(_LETTERS, {"limit": 1}))["open"]
 
     async def groups(self, *, limit: int = 50, **filters: Any) -> Sequence[DeadLetterGroup]:
-        """Return dead letters by their cause, the largest group first."""
+        """Return dead letters grouped by their cause, largest group first."""
         return await self._http.read_list(DeadLetterGroup, f"{_LETTERS}/groups", "groups", {"limit": limit, **filters})
 
     async def get(self, run_id: str) -> DeadLetter:
@@ -45,7 +45,7 @@ class DeadLetters:
         return parse(DeadLetter, await self._http.read(f"{_LETTERS}/{part(run_id)}"))
 
     async def retry(self, run_id: str, kind: RetryKind | str = RetryKind.RESUME, **options: Any) -> str:
-        """Retry a dead letter; return the id of the run that repeats it: a new one for `restart` and `fork`.
+        """Retry a dead letter. Return the id of the run that repeats it, which is new for `restart` and `fork`.
 
         Options are those of `POST /api/v2/dead-letters/{run_id}/retry`.
         """
@@ -53,15 +53,18 @@ class DeadLetters:
         return answer["new_run_id"] or run_id
 
     async def discard(self, run_id: str, note: str | None = None, *, release: bool = False) -> DeadLetterSummary:
-        """Discard a dead letter. Its run stays failed; with `release`, the runs behind its key are unblocked."""
+        """Discard a dead letter.
+
+        Its run stays failed; with `release`, the runs behind its ordering key are unblocked.
+        """
         return parse(DeadLetterSummary, await self._change(run_id, "discard", {"note": note, "release": release}))
 
     async def acknowledge(self, run_id: str, note: str | None = None) -> DeadLetterSummary:
-        """Acknowledge an open dead letter: it is no longer counted, and still listed."""
+        """Acknowledge an open dead letter. It is still listed, but no longer counted."""
         return parse(DeadLetterSummary, await self._change(run_id, "acknowledge", {"note": note}))
 
     async def assign(self, run_id: str, to: str | None) -> DeadLetterSummary:
-        """Assign a dead letter to a person; None removes the assignment."""
+        """Assign a dead letter to a person. None removes the assignment."""
         return parse(DeadLetterSummary, await self._change(run_id, "assign", {"to": to}))
 
     async def bulk(
@@ -73,7 +76,7 @@ class DeadLetters:
         options: Mapping[str, Any] | None = None,
         rate: float | None = None,
     ) -> BulkJob:
-        """Change every dead letter that the filter matches, or those of these runs, as a bulk job."""
+        """Change every dead letter that the filter matches, or the dead letters of the given runs, as a bulk job."""
         body = _body(action, filter, run_ids, options, rate)
         return parse(BulkJob, await self._http.change("POST", f"{_LETTERS}/bulk", body))
 
@@ -94,7 +97,7 @@ class DeadLetters:
 
 
 class BulkJobs:
-    """Changes of many runs at once. A server or worker makes them in the background, each run at most once."""
+    """Changes of many runs. A server or worker makes them in the background, each run at most once."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -108,7 +111,7 @@ class BulkJobs:
         options: Mapping[str, Any] | None = None,
         rate: float | None = None,
     ) -> BulkJob:
-        """Cancel or retry runs, or change their `priority` or `lane`: of those that match, or of these."""
+        """Cancel or retry the given runs or those that match the filter, or change their `priority` or `lane`."""
         return parse(BulkJob, await self._http.change("POST", _BULK, _body(action, filter, run_ids, options, rate)))
 
     async def preview(
@@ -132,7 +135,7 @@ class BulkJobs:
         return parse(BulkJob, await self._http.read(f"{_BULK}/{part(job_id)}"))
 
     def items(self, job_id: str, *, state: str | None = None, page: int = 1000) -> AsyncGenerator[BulkItem]:
-        """Yield the runs of a job, in order; refused ones with the reason."""
+        """Yield the runs of a job, in order. A refused run has the reason."""
         return self._http.pages(BulkItem, f"{_BULK}/{part(job_id)}/items", "items", {"state": state, "limit": page})
 
     async def stop(self, job_id: str) -> BulkJob:
@@ -140,7 +143,7 @@ class BulkJobs:
         return parse(BulkJob, await self._http.change("POST", f"{_BULK}/{part(job_id)}/stop"))
 
     async def wait(self, job_id: str, timeout: float | None = None) -> BulkJob:
-        """Return the job once it has ended. Raises TimeoutError after `timeout` seconds."""
+        """Wait until the job has ended, and return it. Raise TimeoutError after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             job = await self.get(job_id)

@@ -1,6 +1,6 @@
 """Requests that are safe to repeat, retried until the server responds or the retry policy gives up.
 
-Reads change nothing. Every other request has an idempotency key, the caller's or one made for the call, so a request
+Reads change nothing. Every other request has an idempotency key, from the caller or created for the call. So a request
 whose response was lost can be sent again: the server executes it once and repeats its response.
 """
 
@@ -30,18 +30,18 @@ from runlane.version import VERSION
 T = TypeVar("T")
 
 PREFIX = "/api/v2"
-# The server sends something at least every 15 seconds; a longer silence means that the connection is dead.
+# The server sends data at least every 15 seconds. A longer silence means that the connection is broken.
 STREAM_SILENCE_SECONDS = 45.0
-# A wait is reported once it takes longer than this.
+# A wait is reported when it takes longer than this.
 _REPORT_SECONDS = 1.0
 _UNAVAILABLE = frozenset({502, 503, 504})
-# Another request with the same key is in progress: the one whose response was lost.
+# Another request with the same key is in progress: the request whose response was lost.
 _IN_PROGRESS = "idempotency_under_way"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class ErrorResponse(Exception):
-    """The server responded with an error. `retryable` means that a retry may succeed."""
+    """An error response of the server. `retryable` means that a retry may succeed."""
 
     def __init__(self, error: RunlaneError, status: int, retry_after_seconds: float | None = None) -> None:
         super().__init__(str(error))
@@ -52,7 +52,7 @@ class ErrorResponse(Exception):
 
 
 class Http:
-    """The connection to one server. Safe to use from many tasks of one event loop."""
+    """The connections to one server. Safe to use from many tasks of one event loop."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Http:
             transport=transport,
             # Loading the certificates takes longer than a request, and plain HTTP does not need them.
             verify=self.url.startswith("https:"),
-            # A client may follow any number of runs at once; a pool limit would make them wait for each other.
+            # A client may follow any number of runs at once. With a pool limit, the streams would block each other.
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         )
 
@@ -86,7 +86,7 @@ class Http:
         await self._client.aclose()
 
     async def read(self, path: str, params: Mapping[str, Any] | None = None, *, wait_seconds: float = 0.0) -> Any:
-        """Return the JSON at a path. `wait_seconds` is how long the server may hold the request."""
+        """Return the JSON at a path. `wait_seconds` is how long the server may wait before it responds."""
         return await self._repeat("GET", path, params=params, wait_seconds=wait_seconds)
 
     async def read_list(self, kind: type[T], path: str, key: str, params: Mapping[str, Any] | None = None) -> list[T]:
@@ -96,7 +96,7 @@ class Http:
     async def pages(
         self, kind: type[T], path: str, key: str, params: Mapping[str, Any] | None = None
     ) -> AsyncGenerator[T]:
-        """Yield the values under a key of each page of a list, read page by page."""
+        """Yield the values under a key of each page of a list. Pages are read as needed."""
         query = dict(params or {})
         while True:
             page = await self.read(path, query)
@@ -107,7 +107,7 @@ class Http:
             query["cursor"] = page["next_cursor"]
 
     async def probe(self, path: str) -> tuple[bool, Any]:
-        """Request once, without retries. Return whether it succeeded, and its JSON."""
+        """Send a request without retries. Return whether it succeeded, and the JSON of the response."""
         try:
             response = await self._client.get(self._address(path))
         except httpx2.TransportError as error:
@@ -123,7 +123,7 @@ class Http:
         *,
         if_match: int | None = None,
     ) -> Any:
-        """Request a change, which takes effect once, however often it is sent."""
+        """Request a change, which takes effect once even if it is sent several times."""
         key = new_id("req") if idempotency_key is None else idempotency_key
         if _KEY.fullmatch(key) is None:
             raise InvalidInput(f"The idempotency key {key!r} must be 1 to 255 visible ASCII characters.")
@@ -133,8 +133,8 @@ class Http:
 
     @asynccontextmanager
     async def stream(self, path: str, after: int | str) -> AsyncGenerator[httpx2.Response]:
-        """Open an event stream. Raises ErrorResponse if the server rejects it."""
-        # A proxy that compresses holds events back until it has enough of them.
+        """Open an event stream. Raise ErrorResponse if the server rejects it."""
+        # A proxy that compresses would hold events back until it has enough of them.
         headers = {"accept": "text/event-stream", "cache-control": "no-store", "accept-encoding": "identity"}
         if after:
             headers["last-event-id"] = str(after)
@@ -150,7 +150,7 @@ class Http:
             yield response
 
     async def pause(self, tries: int, since: float, cause: Exception) -> None:
-        """Wait before the next attempt. Raises Unavailable when that would exceed the retry policy."""
+        """Wait before the next attempt. Raise Unavailable if the wait would exceed the retry policy."""
         requested = cause.retry_after_seconds if isinstance(cause, ErrorResponse) else None
         seconds = self.retry_policy.wait_seconds(tries, random.random(), requested)  # noqa: S311 - jitter
         if _is_tls_failure(cause):
@@ -170,11 +170,11 @@ class Http:
         await asyncio.sleep(seconds)
 
     def _report_wait(self, since: float, seconds: float, cause: Exception) -> None:
-        """Call `retry_policy.waiting` once for each wait that becomes longer than a second."""
+        """Call `retry_policy.waiting` once for each wait that takes longer than a second."""
         if self.retry_policy.waiting is None or seconds <= _REPORT_SECONDS or since == self._reported_since:
             return
         self._reported_since = since
-        self.retry_policy.waiting(f"{self.url} does not answer yet ({_describe_cause(cause)})")
+        self.retry_policy.waiting(f"{self.url} does not respond yet ({_describe_cause(cause)})")
 
     async def _repeat(
         self,
@@ -196,7 +196,7 @@ class Http:
                 response = await self._client.request(
                     method,
                     self._address(path),
-                    # An empty mapping would remove the query that the path has.
+                    # An empty mapping would remove the query in the path.
                     params=query or None,
                     content=content,
                     headers=sent,
@@ -216,15 +216,15 @@ class Http:
             await self.pause(tries, since, cause)
 
     def _give_up_seconds(self, cause: Exception) -> float:
-        """Return how long to retry; only briefly if most likely no server runs there."""
+        """Return how long to retry. The time is short if probably no server runs at the URL."""
         whole = self.retry_policy.give_up_seconds
         is_refused = isinstance(cause, httpx2.ConnectError) and self._is_local and not self._has_answered
         return min(whole, self.retry_policy.local_seconds) if is_refused else whole
 
     def _silence(self, cause: Exception, seconds: float) -> Unavailable:
         return Unavailable(
-            f"{self.url} did not answer{f' for {seconds:.0f} s' if seconds else ''} ({_describe_cause(cause)}). "
-            "Check the URL, and that runlane serve runs there."
+            f"{self.url} did not respond{f' for {seconds:.0f} s' if seconds else ''} ({_describe_cause(cause)}). "
+            "Check the URL, and that runlane serve is running there."
         )
 
     def _address(self, path: str) -> str:
@@ -238,7 +238,7 @@ class Http:
 
 
 def part(name: str) -> str:
-    """Return a name as a part of a path."""
+    """Return a name, encoded as one segment of a path."""
     if not name:
         raise InvalidRequest("The name is empty.")
     return quote(name, safe="")

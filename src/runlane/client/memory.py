@@ -36,7 +36,7 @@ _PAGE = 1000
 
 
 class MemoryCalls:
-    """The memory of the key's tenant; platform admins may name another one: `client.memory_of(tenant)`."""
+    """The memory of the key's tenant. Platform admins may name another tenant: `client.memory_of(tenant)`."""
 
     def __init__(self, http: Http, tenant: str | None = None) -> None:
         self._http = http
@@ -45,7 +45,7 @@ class MemoryCalls:
     async def create_user(
         self, user_id: str, email: str, *, display_name: str = "", time_zone: str = DEFAULT_ZONE
     ) -> MemoryUser:
-        """Create a user, whose vaults are apart from those of others."""
+        """Create a user. Vaults of different users are separate."""
         body = {"id": user_id, "email": email, "display_name": display_name, "time_zone": time_zone}
         return parse(MemoryUser, await self._change("POST", "/users", body))
 
@@ -78,7 +78,7 @@ class MemoryCalls:
         memory_type: str = DEFAULT_MEMORY_TYPE,
         description: str = "",
     ) -> Memory:
-        """Create a memory with its context; without a vault, in the vault `default`."""
+        """Create a memory with its context. The default vault is `default`."""
         body = {"title": title, "vault_id": vault_id, "memory_type": memory_type, "description": description}
         return parse(Memory, await self._change("POST", "/memories", body))
 
@@ -96,11 +96,11 @@ class MemoryCalls:
         return parse(Memory, await self._change("POST", _memory(memory_id, "move"), {"vault_id": vault_id}))
 
     async def delete_memory(self, memory_id: str) -> None:
-        """Delete a memory with everything in it."""
+        """Delete a memory with all its entries and fragments."""
         await self._change("DELETE", _memory(memory_id))
 
     async def add_entry(self, memory_id: str, entry: NewEntry, *, idempotency_key: str | None = None) -> MemoryEntry:
-        """Add an entry. It is stored when this returns, once, even if the request was sent again."""
+        """Add an entry. It is stored when this returns, and only once even if the request was sent several times."""
         path = _memory(memory_id, "entries")
         return parse(MemoryEntry, await self._change("POST", path, entry_json(entry), idempotency_key))
 
@@ -115,13 +115,13 @@ class MemoryCalls:
     async def correct_entry(
         self, memory_id: str, entry_id: str, entry: NewEntry, reason: str, *, idempotency_key: str | None = None
     ) -> MemoryEntry:
-        """Add an entry that corrects another one."""
+        """Add an entry that corrects another entry."""
         path = _memory(memory_id, f"entries/{part(entry_id)}/correct")
         body = {**entry_json(entry), "reason": reason}
         return parse(MemoryEntry, await self._change("POST", path, body, idempotency_key))
 
     async def delete_entry(self, memory_id: str, entry_id: str, *, idempotency_key: str | None = None) -> None:
-        """Delete the content of an entry. Deleting it again does nothing."""
+        """Delete the content of an entry. The call can be repeated."""
         await self._change("DELETE", _memory(memory_id, f"entries/{part(entry_id)}"), None, idempotency_key)
 
     async def set_tags(
@@ -140,7 +140,7 @@ class MemoryCalls:
         after: int | None = None,
         consistency: Consistency = "local",
     ) -> EntryPage:
-        """Return entries, newest first; with `after`, the number of an entry, those after it, oldest first."""
+        """Return entries, newest first. With `after`, the number of an entry, return later entries, oldest first."""
         query = {"limit": limit, "before": before, "after": after, "consistency": consistency}
         return parse(EntryPage, await self._read(_memory(memory_id, "entries"), query))
 
@@ -173,18 +173,18 @@ class MemoryCalls:
     async def search(
         self, memory_id: str, query: str, *, limit: int = 10, consistency: Consistency = "local"
     ) -> Sequence[MemoryHit]:
-        """Return the entries that match a query, best first: by words, and with an embedding model by meaning."""
+        """Return the entries that match a query, best first: by words and, with an embedding model, by meaning."""
         body = {"query": query, "limit": limit}
         answer = await self._change("POST", _memory(memory_id, "search"), body, consistency=consistency)
         return [parse(MemoryHit, item) for item in answer["hits"]]
 
     async def await_commit(self, memory_id: str, timeout: float = 10.0) -> MemoryCommit:
-        """Wait until the changes before this call are in the database: committed, timeout or rejected."""
+        """Wait until changes before this call are in the database. The result is committed, timeout or rejected."""
         path = _memory(memory_id, "await-commit")
         return parse(MemoryCommit, await self._change("POST", path, {"timeout_seconds": timeout}))
 
     async def status(self) -> MemoryNodeStatus:
-        """Return how the server stores memory, and what it has not replicated."""
+        """Return how the server stores memory, and the operations that it has not replicated."""
         return parse(MemoryNodeStatus, await self._http.read(f"{_ROOT}/status"))
 
     async def retry_parked(self, memory_id: str) -> None:
@@ -192,25 +192,28 @@ class MemoryCalls:
         await self._change("POST", _memory(memory_id, "retry"))
 
     async def discard_parked(self, memory_id: str) -> MemoryOp:
-        """Drop the rejected operation of a parked memory, or all that wait if it was superseded."""
+        """Drop the rejected operation of a parked memory, or all pending ones if it was superseded.
+
+        Return the first of them.
+        """
         return parse(MemoryOp, await self._change("POST", _memory(memory_id, "discard")))
 
     async def reindex(self, memory_id: str) -> str:
-        """Start a run that computes all embeddings of a memory again; return its id."""
+        """Start a run that computes all embeddings of a memory again. Return the id of the run."""
         return str((await self._change("POST", _memory(memory_id, "reindex")))["run_id"])
 
     async def start_export(self, memory_id: str) -> str:
-        """Start a run that writes everything of a memory to its log; return its id. For memories of any size."""
+        """Start a run that writes a memory of any size to its log. Return the id of the run."""
         return str((await self._change("POST", _memory(memory_id, "export")))["run_id"])
 
     async def read_export(self, run_id: str) -> MemoryExport:
-        """Return what the completed run of an export has written."""
+        """Return the memory that the completed run of an export has written."""
         return await read_export(self._http, run_id)
 
     async def start_import(
         self, memory_id: str, given: MemoryImport, *, idempotency_key: str | None = None
     ) -> Sequence[str]:
-        """Start the runs that add entries and write fragments; return their ids. They run in this order.
+        """Start the runs that add entries and write fragments. Return their ids. The runs execute in this order.
 
         With a key, a repeated call starts no run twice.
         """
@@ -222,16 +225,19 @@ class MemoryCalls:
         return started
 
     async def start_purge(self, memory_id: str, *, before_us: int | None = None) -> str:
-        """Start a run that deletes the content of all entries, or of those before a time; return its id."""
+        """Start a run that deletes the content of all entries, or of entries before a time.
+
+        Return the id of the run.
+        """
         body = {"before": None if before_us is None else format_timestamp(before_us)}
         return str((await self._change("POST", _memory(memory_id, "purge"), body))["run_id"])
 
     async def export_memory(self, memory_id: str) -> MemoryExport:
-        """Return everything of a memory."""
+        """Return the complete memory: its fields, entries and fragments."""
         return parse(MemoryExport, await self._read(_memory(memory_id, "export")))
 
     async def export_tenant(self) -> AsyncGenerator[MemoryTenantExport]:
-        """Yield everything of the tenant, one memory at a time; the first value has its users and vaults."""
+        """Yield all memories of the tenant, one at a time. The first value contains the users and vaults."""
         cursor = None
         while True:
             page = parse(MemoryTenantExport, await self._read("/export", {"cursor": cursor}))
@@ -241,7 +247,7 @@ class MemoryCalls:
                 return
 
     async def delete_tenant(self, confirm: str) -> None:
-        """Delete every vault, memory and user of the tenant, which `confirm` names."""
+        """Delete every vault, memory and user of the tenant. `confirm` must be the id of the tenant."""
         await self._http.change("DELETE", f"{_ROOT}?{urlencode({'confirm': confirm})}")
 
     async def _read(self, path: str, params: Mapping[str, Any] | None = None) -> Any:

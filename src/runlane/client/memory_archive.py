@@ -1,4 +1,4 @@
-"""Read what the run of an export wrote."""
+"""Read the memory that the run of an export has written."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PAGE: Final = 1000
 
 
 async def read_export(http: Http, run_id: str) -> MemoryExport:
-    """Return the memory that an export has written to the log of its run, which has to be completed."""
+    """Return the memory that an export has written to the log of its run. The run must be completed."""
     records = ExportRecords()
     after = 0
     while True:
         page = await http.read(f"{PREFIX}/runs/{part(run_id)}/events", {"after": after, "limit": _PAGE, "type": "log"})
         for event in page["events"]:
             records.add(event["message"], event.get("fields"))
-        # A page without lines of the log is not the last one: it looks at a bounded number of events.
+        # A page without log lines is not always the last, because a page scans a limited number of events.
         if page["next_after"] <= after:
             break
         after = page["next_after"]

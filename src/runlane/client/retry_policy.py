@@ -1,4 +1,4 @@
-"""How a client retries while a server does not respond, and when it gives up."""
+"""How often and how long a client retries while a server does not respond."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The backoff grows from `first_seconds` to `longest_seconds`; after `give_up_seconds` a call fails.
+    """The backoff grows from `first_seconds` to `longest_seconds`. After `give_up_seconds` a call fails.
 
-    A local server that has never responded and refuses connections is given up after `local_seconds`, since it is most
-    likely not running. `waiting` is called with the reason once a server has not responded for a second.
+    If a local server has never responded and refuses connections, calls fail after `local_seconds`, because the server
+    is probably not running. When a server has not responded for a second, `waiting` is called with the reason.
     """
 
     first_seconds: float = 0.1
@@ -21,9 +21,9 @@ class RetryPolicy:
     waiting: Callable[[str], None] | None = None
 
     def wait_seconds(self, tries: int, jitter: float, requested_seconds: float | None = None) -> float:
-        """Return the wait after this many tries; never shorter than the server asked for.
+        """Return the wait after this many attempts. It is never shorter than the server requested.
 
-        `jitter` in [0, 1) spreads the clients of a server that comes back.
+        `jitter` in [0, 1) distributes the retries of many clients when a server returns.
         """
         full = min(self.longest_seconds, self.first_seconds * 2.0 ** min(max(tries, 1) - 1, 16))
         return max(full * (0.5 + 0.5 * jitter), requested_seconds or 0.0)

@@ -1,4 +1,4 @@
-"""What pages about runs read, and the inbox."""
+"""Calls for the data of pages about runs, and for the inbox."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from runlane.domain.wait import AnswerResult, InboxCount, Question, QuestionDeta
 
 
 class RunViewCalls:
-    """Timelines, graphs, values and questions."""
+    """Timelines, graphs, values and questions. A part of Client."""
 
     _http: Http
 
     async def timeline(
         self, run_id: str, parent: str = "", *, cursor: str | None = None, limit: int = 2000
     ) -> Timeline:
-        """Return the steps of a run as spans of time; with `parent`, what is inside that span."""
+        """Return the steps of a run as spans of time; with `parent`, the spans inside that span."""
         query = {"parent": parent, "cursor": cursor, "limit": limit}
         return wire.parse(Timeline, await self._http.read(f"{PREFIX}/runs/{part(run_id)}/timeline", query))
 
     async def run_graph(self, run_id: str, path: str = "") -> RunGraph:
-        """Return the graph of a run and what it has done with each step; with `path`, of an inner orchestration."""
+        """Return the graph of a run with the status of each step; with `path`, the graph of an inner orchestration."""
         return wire.parse(RunGraph, await self._http.read(f"{PREFIX}/runs/{part(run_id)}/graph", {"path": path}))
 
     async def graph(
@@ -49,7 +49,7 @@ class RunViewCalls:
         asked_before: str | None = None,
         page: int = 100,
     ) -> AsyncGenerator[Question]:
-        """Yield everything that waits for a person, oldest first, read page by page.
+        """Yield the questions that wait for a person, oldest first. Pages are read as needed.
 
         `asked_before` is a time in RFC 3339.
         """
@@ -62,13 +62,13 @@ class RunViewCalls:
         return wire.parse(InboxCount, await self._http.read(f"{PREFIX}/inbox/count", {"tenant": tenant}))
 
     async def question(self, run_id: str, path: str) -> QuestionDetail:
-        """Return one question of a run, and its answer if it has one."""
+        """Return one question of a run, and its answer if it was answered."""
         return wire.parse(QuestionDetail, await self._http.read(f"{PREFIX}/inbox/{part(run_id)}/{part(path)}"))
 
     async def answer_many(
         self, answers: Sequence[Mapping[str, Any]], *, note: str | None = None
     ) -> Sequence[AnswerResult]:
-        """Answer up to 100 questions: each has `run_id`, `response`, and `step` if several steps ask."""
+        """Answer up to 100 questions. Each answer has `run_id`, `response`, and `step` if several steps ask."""
         body: dict[str, Any] = {"answers": [dict(answer) for answer in answers]}
         if note is not None:
             body["note"] = note
@@ -84,22 +84,22 @@ class RunViewCalls:
         person: str,
         expires_in_seconds: int = MAX_LINK_SECONDS,
     ) -> ActionLink:
-        """Make a link that gives this answer to a question without a key. Its `url` is returned this once."""
+        """Create a link that gives this answer to a question without a key. Only this call returns its `url`."""
         body: dict[str, Any] = {"run_id": run_id, "path": path, "response": response, "person": person}
         body["expires_in_seconds"] = expires_in_seconds
         return wire.parse(ActionLink, await self._http.change("POST", f"{PREFIX}/inbox/links", body))
 
     async def links(self, *, run_id: str | None = None, tenant: str | None = None) -> Sequence[ActionLink]:
-        """Return the action links that may be used, without their addresses; at most 1,000."""
+        """Return the valid action links, without their URLs; at most 1,000."""
         query = {"run_id": run_id, "tenant": tenant}
         return await self._http.read_list(ActionLink, f"{PREFIX}/inbox/links", "links", query)
 
     async def revoke_link(self, link_id: str) -> ActionLink:
-        """End an action link, at once and everywhere."""
+        """Revoke an action link, at once and everywhere."""
         return wire.parse(ActionLink, await self._http.change("DELETE", f"{PREFIX}/inbox/links/{part(link_id)}"))
 
     async def claim_question(self, run_id: str, path: str, *, release: bool = False) -> QuestionDetail:
-        """Claim a question for ten minutes, so that others see that it is being read; or give it back."""
+        """Claim a question for ten minutes, so that other users see the claim; with `release`, end the claim."""
         body = {"run_id": run_id, "path": path, "release": release}
         return wire.parse(QuestionDetail, await self._http.change("POST", f"{PREFIX}/inbox/claim", body))
 
@@ -114,7 +114,7 @@ class RunViewCalls:
         lane: str | None = None,
         tenant: str | None = None,
     ) -> RunSeries:
-        """Return runs accepted and ended over time, in buckets of `step` seconds; times are RFC 3339."""
+        """Return the numbers of accepted and ended runs over time, in buckets of `step` seconds. Times are RFC 3339."""
         query = {
             "step": step, "group": group, "from": since, "to": to, "target": target, "lane": lane, "tenant": tenant,
         }  # fmt: skip

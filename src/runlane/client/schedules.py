@@ -15,13 +15,13 @@ _PAGE = 1000
 
 
 class ScheduleCalls:
-    """The schedules of the key's tenant; platform admins may name another one."""
+    """The schedules of the key's tenant. Platform admins may name another tenant."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
 
     def list(self, *, firings: int = 0, tenant: str | None = None) -> AsyncGenerator[Schedule]:
-        """Yield the schedules by id, each with up to `firings` of its latest firings, of at most 20."""
+        """Yield the schedules by id, each with up to `firings` (at most 20) of its latest firings."""
         query = {"tenant": tenant, "limit": _PAGE, "firings": firings or None}
         return self._http.pages(Schedule, f"{PREFIX}/schedules", "schedules", query)
 
@@ -30,13 +30,13 @@ class ScheduleCalls:
         return parse(Schedule, await self._http.read(_path(schedule_id), {"tenant": tenant}))
 
     async def create(self, settings: Mapping[str, Any], *, tenant: str | None = None) -> Schedule:
-        """Create a schedule; `settings` are those of `POST /api/v2/schedules`."""
+        """Create a schedule. `settings` are those of `POST /api/v2/schedules`."""
         return parse(Schedule, await self._http.change("POST", _url("", tenant), settings))
 
     async def put(
         self, settings: Mapping[str, Any], *, version: int | None = None, tenant: str | None = None
     ) -> Schedule:
-        """Replace all settings of a schedule. VersionMismatch if it does not have the expected version."""
+        """Replace all settings of a schedule. Raise VersionMismatch if it does not have the expected version."""
         path = _url(f"/{part(settings['id'])}", tenant)
         return parse(Schedule, await self._http.change("PUT", path, settings, if_match=version))
 
@@ -48,12 +48,12 @@ class ScheduleCalls:
         version: int | None = None,
         tenant: str | None = None,
     ) -> Schedule:
-        """Change some settings of a schedule; None restores a default."""
+        """Change some settings of a schedule. None restores a default."""
         path = _url(f"/{part(schedule_id)}", tenant)
         return parse(Schedule, await self._http.change("PATCH", path, fields, if_match=version))
 
     async def delete(self, schedule_id: str, *, version: int | None = None, tenant: str | None = None) -> Schedule:
-        """Delete a schedule and its firings; its runs stay."""
+        """Delete a schedule and its firings. Its runs are kept."""
         path = _url(f"/{part(schedule_id)}", tenant)
         return parse(Schedule, await self._http.change("DELETE", path, if_match=version))
 
@@ -64,7 +64,7 @@ class ScheduleCalls:
     async def resume(
         self, schedule_id: str, *, catch_up: CatchUp = "none", tenant: str | None = None
     ) -> tuple[Schedule, Sequence[Firing]]:
-        """Resume a schedule; return it and the slots of the pause that `catch_up` has started."""
+        """Resume a schedule. Return it with the slots during the pause that `catch_up` has started."""
         answer = await self._do(schedule_id, "resume", {"catch_up": catch_up}, tenant)
         return parse(Schedule, answer["schedule"]), [parse(Firing, firing) for firing in answer["firings"]]
 
@@ -76,7 +76,7 @@ class ScheduleCalls:
         overlap: Overlap = "allow",
         tenant: str | None = None,
     ) -> Firing:
-        """Start a run of a schedule now; the firing names the run, or why there is none."""
+        """Start a run of a schedule now. The firing names the run, or the reason why none started."""
         body: dict[str, Any] = {"overlap": overlap} | ({} if input is None else {"input": dict(input)})
         return parse(Firing, await self._do(schedule_id, "trigger", body, tenant))
 
@@ -90,7 +90,7 @@ class ScheduleCalls:
         dry_run: bool = False,
         tenant: str | None = None,
     ) -> Backfill:
-        """Decide again about slots of the past that have started nothing; times are RFC 3339 with an offset."""
+        """Decide again about past slots that started no run. Times are RFC 3339 with an offset."""
         body = {"from": from_at, "to": to_at, "overlap": overlap, "dry_run": dry_run}
         return parse(Backfill, await self._do(schedule_id, "backfill", body, tenant))
 
@@ -109,7 +109,7 @@ class ScheduleCalls:
     async def preview(
         self, timing: Mapping[str, Any], count: int = 10, *, tenant: str | None = None
     ) -> SchedulePreview:
-        """Explain times in words and return their next slots; nothing is stored."""
+        """Return a description of times in words and their next slots. Nothing is stored."""
         body = {**timing, "count": count}
         return parse(SchedulePreview, await self._http.change("POST", _url("/preview", tenant), body))
 

@@ -13,26 +13,26 @@ _PAGE = 1000
 
 
 class Secrets:
-    """The secrets of the key's tenant; platform admins may name another one."""
+    """The secrets of the key's tenant. Platform admins may name another tenant."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
 
     async def set(self, name: str, value: str, *, tenant: str | None = None) -> Secret:
-        """Set a secret; workers use the new value within two seconds."""
+        """Set a secret. Workers use the new value within two seconds."""
         body = {"value": value, "tenant": tenant}
         return parse(Secret, await self._http.change("PUT", _path(name), body))
 
     def list(self, *, tenant: str | None = None) -> AsyncGenerator[Secret]:
-        """Yield names, versions and times, by name."""
+        """Yield the secrets by name, with versions and times, without their values."""
         return self._http.pages(Secret, f"{PREFIX}/secrets", "secrets", {"tenant": tenant, "limit": _PAGE})
 
     async def used_by(self, name: str, *, tenant: str | None = None) -> Sequence[SecretUser]:
-        """Return the definitions that refer to a secret, whether it exists or not; at most 500."""
+        """Return the definitions that refer to a secret, even if the secret does not exist; at most 500."""
         return await self._http.read_list(SecretUser, f"{_path(name)}/used-by", "used_by", {"tenant": tenant})
 
     async def delete(self, name: str, *, tenant: str | None = None) -> Secret:
-        """Delete a secret and return its last description."""
+        """Delete a secret and return its last record."""
         query = "" if tenant is None else f"?tenant={quote(tenant, safe='')}"
         return parse(Secret, await self._http.change("DELETE", f"{_path(name)}{query}"))
 

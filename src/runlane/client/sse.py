@@ -1,7 +1,7 @@
 """Parse server-sent events from bytes that arrive in chunks of any size.
 
-It follows the standard: lines end with CR, LF or both, a chunk may end anywhere, even inside a character, and a frame
-without its empty line at the end of the connection is discarded, so a truncated frame is never used.
+The parser follows the standard: lines end with CR, LF or both, and a chunk may end anywhere, even inside a character. A
+frame without the empty line at its end is discarded when the connection ends, so a truncated frame is never used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _COLON = ord(":")
 
 
 class SseFrame(NamedTuple):
-    """One server-sent event. `id` is the one in this frame, None without one."""
+    """One server-sent event. `id` is the id in this frame, or None."""
 
     id: str | None
     event: str
@@ -33,7 +33,7 @@ class SseParser:
     def feed(self, chunk: bytes) -> list[SseFrame]:
         """Return the frames that these bytes complete."""
         if self._after_cr and chunk:
-            # The CR has ended a line already; the LF that belongs to it must not end another one.
+            # The CR has already ended a line. The LF that belongs to it must not end another line.
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
         frames: list[SseFrame] = []

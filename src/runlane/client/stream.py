@@ -1,8 +1,8 @@
-"""Follow a run across broken connections, so that a reader gets every number once and in order.
+"""Follow a run across broken connections, so that a reader receives every number once and in order.
 
-A reader resumes after the last number it has yielded, never after one that was only received. So a truncated frame, a
-repeated number or a gap costs at most a reconnect: the server reads what is missing from the database. Deltas are
-yielded as they come, except from an attempt that is over.
+A reader resumes after the last number that it has yielded, not after a number that it has only received. So a truncated
+frame, a repeated number or a gap costs at most a reconnect: the server reads the missing events from the database.
+Deltas are yielded as they arrive, except deltas of an attempt that is over.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ class _Gap(Exception):
 
 
 class StreamInterrupted(Exception):
-    """The stream ended although the run or the conversation has not."""
+    """The stream ended although the run or the conversation has not ended."""
 
 
 class StreamPosition:
-    """A reader's position: the turn, which is 0 for the stream of a run, and the number. Kept across connections."""
+    """A reader's position: the turn, which is 0 for the stream of a run, and the number.
+
+    It is kept across connections.
+    """
 
     def __init__(self, turn: int, seq: int, *, stay: bool = False) -> None:
         self.turn = turn
@@ -56,12 +59,13 @@ def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | LiveEv
 async def follow_stream(
     http: Http, position: StreamPosition, connect: Callable[[], AsyncGenerator[Event | LiveEvent]]
 ) -> AsyncGenerator[Event | LiveEvent]:
-    """Yield the events of one connection after another, until the position has ended."""
+    """Yield the events of successive connections until the end of the stream."""
     since, tries = time.monotonic(), 0
     while True:
         started, before = time.monotonic(), (position.turn, position.seq)
         try:
-            # Closed here and not by the garbage collector, so that a reader that leaves early frees its connection.
+            # The events are closed here, not by the garbage collector, so that a reader that stops early frees its
+            # connection.
             async with aclosing(connect()) as events:
                 async for event in events:
                     since = time.monotonic()
@@ -81,10 +85,10 @@ async def follow_stream(
             since = time.monotonic()
         tries = 1 if moved or lived > http.retry_policy.longest_seconds else tries + 1
         if moved and position.done and isinstance(cause, StreamInterrupted):
-            # A stream of a chat may end with a turn. Only the next response shows that no other turn has begun.
+            # The stream of a chat may end with a turn. Only the next response shows whether another turn has begun.
             continue
         if position.done and not position.stay and isinstance(cause, httpx2.ConnectError):
-            # The end was seen, and no server responds that could report a retry of the run.
+            # The reader has received the end, and no server responds that could report a retry of the run.
             return
         await http.pause(tries, since, cause)
 
@@ -125,5 +129,6 @@ async def _connection(http: Http, run_id: str, position: StreamPosition) -> Asyn
             position.attempt = max(position.attempt, event.attempt)
             position.done = event.type == EventType.DONE
             yield event
-    # A retried run continues after its first `done`, so only the end of the stream confirms that it was the last.
+    # A retried run continues after its first `done`, so only the end of the stream confirms that this was the last
+    # `done`.
     position.ended = position.ended or position.done

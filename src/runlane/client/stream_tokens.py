@@ -1,4 +1,4 @@
-"""Stream tokens over HTTP: permissions for browsers to read the streams of one run, conversation or thread."""
+"""Stream tokens over HTTP. With a token, a browser can read the streams of one run, conversation or thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runlane.domain.stream_token import StreamToken
 
 
 class StreamTokenCalls:
-    """The calls of a client for stream tokens."""
+    """Calls for stream tokens. A part of Client."""
 
     _http: Http
 
@@ -22,9 +22,9 @@ class StreamTokenCalls:
         thread_id: str | None = None,
         ttl_seconds: int = 300,
     ) -> StreamToken:
-        """Issue a token for the streams of a run, a conversation or a thread, which a browser sends in the address.
+        """Issue a token for the streams of a run, a conversation or a thread. A browser sends it in the URL.
 
-        It is valid until it expires, at most an hour, or this client's key is revoked.
+        The token is valid until it expires, after at most an hour, or until this client's key is revoked.
         """
         named = {"run_id": run_id, "session_id": session_id, "thread_id": thread_id}
         body: dict[str, Any] = {name: value for name, value in named.items() if value is not None}

@@ -25,7 +25,7 @@ class ThreadCalls:
         limit: int = 10,
         offset: int = 0,
     ) -> Sequence[Thread]:
-        """Return a page of threads, those that changed last first. `metadata` is what a thread's must contain."""
+        """Return a page of threads, last changed first. `metadata` must be contained in the metadata of a thread."""
         body = _given({"status": status, "metadata": metadata, "limit": limit, "offset": offset})
         return [parse(Thread, item) for item in await self._http.change("POST", "/threads/search", body)]
 
@@ -34,21 +34,21 @@ class ThreadCalls:
         return parse(Thread, await self._http.read(_thread(thread_id), {"include": "ttl"}))
 
     async def state(self, thread_id: str, checkpoint_id: str | None = None) -> dict[str, Any]:
-        """Return the newest state of a thread, or that at a checkpoint."""
+        """Return the newest state of a thread, or its state at a checkpoint."""
         place = "" if checkpoint_id is None else f"/{part(checkpoint_id)}"
         return await self._http.read(f"{_thread(thread_id)}/state{place}")
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[dict[str, Any]]:
-        """Return the states of a thread, newest first; `before` is the id of a checkpoint."""
+        """Return the states of a thread, newest first. `before` is the id of a checkpoint."""
         return await self._http.read(f"{_thread(thread_id)}/history", _given({"limit": limit, "before": before}))
 
     async def delete(self, thread_id: str) -> None:
-        """Delete a thread with all of its state. Its open runs are cancelled; they store nothing after that."""
+        """Delete a thread with all of its state. Its open runs are cancelled and store nothing afterwards."""
         await self._http.change("DELETE", _thread(thread_id))
 
 
 class AssistantCalls:
-    """The assistants of the key's tenant, including the default one of each hosted graph."""
+    """The assistants of the key's tenant, including the default assistant of each hosted graph."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -66,7 +66,7 @@ class AssistantCalls:
         return [parse(Assistant, item) for item in await self._http.change("POST", "/assistants/search", body)]
 
     async def get(self, assistant_id: str) -> Assistant:
-        """Return an assistant by its id, or the default one of a graph by the graph's id."""
+        """Return an assistant by its id, or the default assistant of a graph by the graph's id."""
         return parse(Assistant, await self._http.read(_assistant(assistant_id)))
 
     async def versions(self, assistant_id: str, *, limit: int = 10, offset: int = 0) -> Sequence[AssistantVersion]:
@@ -76,7 +76,10 @@ class AssistantCalls:
         return [parse(AssistantVersion, item) for item in found]
 
     async def delete(self, assistant_id: str) -> None:
-        """Delete an assistant with its versions; its threads stay. Conflict for the default one of a graph."""
+        """Delete an assistant with its versions.
+
+        Its threads are kept. Raise Conflict for the default assistant of a graph.
+        """
         await self._http.change("DELETE", _assistant(assistant_id))
 
 

@@ -12,7 +12,7 @@ from runlane.domain.webhook_source import WebhookSource
 
 
 class SourceAccess(NamedTuple):
-    """A source after a change, with the path of its URL and its generated secret if they are new."""
+    """A source after a change. The path of its URL and its generated secret are set if they are new."""
 
     source: WebhookSource
     hook_path: str | None
@@ -20,13 +20,13 @@ class SourceAccess(NamedTuple):
 
 
 class WebhookSources:
-    """The sources of the key's tenant; platform admins may name another one."""
+    """The sources of the key's tenant. Platform admins may name another tenant."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
 
     async def set(self, name: str, verifier: str, **settings: Any) -> SourceAccess:
-        """Create a source or replace its settings: those of `PUT /api/v2/webhook-sources/{name}`."""
+        """Create a source or replace its settings, which are those of `PUT /api/v2/webhook-sources/{name}`."""
         return _access(await self._http.change("PUT", _path(name), {"verifier": verifier, **settings}))
 
     async def list(self, *, tenant: str | None = None) -> Sequence[WebhookSource]:
@@ -39,11 +39,11 @@ class WebhookSources:
         return parse(WebhookSource, await self._http.read(_path(name), {"tenant": tenant}))
 
     async def rotate_token(self, name: str, *, tenant: str | None = None) -> SourceAccess:
-        """Give a source a new path; the old one is rejected from then on."""
+        """Create a new path for a source. Requests to the old path are rejected."""
         return _access(await self._http.change("POST", f"{_path(name)}/token{_query(tenant)}"))
 
     async def delete(self, name: str, *, tenant: str | None = None) -> WebhookSource:
-        """Delete a source; its events stay."""
+        """Delete a source. Its events are kept."""
         return parse(WebhookSource, await self._http.change("DELETE", f"{_path(name)}{_query(tenant)}"))
 
 

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: endpoints, secrets, tests, the log of deliveries, replays."""
+"""Webhooks over HTTP: endpoints, secrets, tests, the log of deliveries, and replays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROOT = f"{PREFIX}/webhooks"
 
 
 class Webhooks:
-    """The webhooks of the key's tenant; platform admins may name another one."""
+    """The webhooks of the key's tenant. Platform admins may name another tenant."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -38,7 +38,7 @@ class Webhooks:
     async def create(
         self, url: str, *, tenant: str | None = None, **fields: Any
     ) -> tuple[WebhookEndpoint, WebhookSecret | None]:
-        """Create an endpoint; its secret is returned this once. `fields` are those of `POST /webhooks/endpoints`."""
+        """Create an endpoint. Only this call returns its secret. `fields` are those of `POST /webhooks/endpoints`."""
         answer = await self._http.change("POST", f"{_ROOT}/endpoints", {"url": url, "tenant": tenant, **fields})
         secret = answer["secret"]
         return parse(WebhookEndpoint, answer["endpoint"]), None if secret is None else parse(WebhookSecret, secret)
@@ -56,30 +56,33 @@ class Webhooks:
         return parse(WebhookEndpoint, await self._http.change("PATCH", _endpoint(endpoint_id), fields))
 
     async def enable(self, endpoint_id: str, *, held: str) -> tuple[WebhookEndpoint, int]:
-        """Enable an endpoint; `held` is "send" or "discard". Return it and how many messages it had missed."""
+        """Enable an endpoint. `held` is "send" or "discard". Return the endpoint and the number of held messages."""
         answer = await self._http.change("POST", _endpoint(endpoint_id, "enable"), {"held": held})
         return parse(WebhookEndpoint, answer["endpoint"]), answer["deliveries"]
 
     async def disable(self, endpoint_id: str, reason: str = "disabled by an operator") -> WebhookEndpoint:
-        """Disable an endpoint; its messages are held."""
+        """Disable an endpoint. Its messages are held."""
         answer = await self._http.change("POST", _endpoint(endpoint_id, "disable"), {"reason": reason})
         return parse(WebhookEndpoint, answer)
 
     async def rotate(self, endpoint_id: str, *, overlap_hours: float = 24.0) -> WebhookSecret:
-        """Replace the secret; for this time, messages have both signatures."""
+        """Replace the secret. During the overlap, messages have both signatures."""
         body = {"overlap_hours": overlap_hours}
         return parse(WebhookSecret, await self._http.change("POST", _endpoint(endpoint_id, "rotate"), body))
 
     async def secret(self, endpoint_id: str) -> WebhookSecret:
-        """Return the secret, for keys with secrets:manage."""
+        """Return the secret. The key needs secrets:manage."""
         return parse(WebhookSecret, await self._http.read(_endpoint(endpoint_id, "secret")))
 
     async def default_secret(self, *, tenant: str | None = None) -> WebhookSecret:
-        """Return the secret that signs the webhooks of runs without a secret of their own."""
+        """Return the secret that signs the webhooks of runs without their own secret."""
         return parse(WebhookSecret, await self._http.read(f"{_ROOT}/secret", {"tenant": tenant}))
 
     async def rotate_default_secret(self, *, overlap_hours: float = 24.0, tenant: str | None = None) -> WebhookSecret:
-        """Create or replace that secret; for this time, messages have both signatures."""
+        """Create or replace the secret for runs without their own.
+
+        During the overlap, messages have both signatures.
+        """
         body = {"overlap_hours": overlap_hours, "tenant": tenant}
         return parse(WebhookSecret, await self._http.change("POST", f"{_ROOT}/secret/rotate", body))
 
@@ -99,7 +102,7 @@ class Webhooks:
         return await self._http.read_list(WebhookDelivery, f"{_ROOT}/deliveries", "deliveries", query)
 
     async def delivery(self, delivery_id: str) -> WebhookDeliveryLog:
-        """Return a delivery with its body and every try."""
+        """Return a delivery with its body and every attempt."""
         return parse(WebhookDeliveryLog, await self._http.read(f"{_ROOT}/deliveries/{part(delivery_id)}"))
 
     async def replay(self, delivery_id: str, *, max_tries: int = 1) -> WebhookDelivery:
@@ -112,7 +115,7 @@ class Webhooks:
         return parse(WebhookReplay, await self._http.change("POST", f"{_ROOT}/replay", filters))
 
     async def replay_all(self, **filters: Any) -> int:
-        """Send all matching messages again, newest first, 1,000 per request; return how many."""
+        """Send all matching messages again, newest first, 1,000 per request. Return the number of deliveries."""
         done = await self.replay_many(**filters)
         replayed = done.replayed
         while done.more:

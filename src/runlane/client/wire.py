@@ -1,4 +1,4 @@
-"""Parse the API's JSON to values and errors."""
+"""Parse the JSON of the API into values and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = 200
 
 
 def ownership(source: str | None, take_over: bool) -> dict[str, Any]:
-    """Return the fields that differ from the server's defaults, because an older server does not have them."""
+    """Return only the fields that differ from the defaults, because older servers do not have these fields."""
     return {**({} if source is None else {"source": source}), **({"take_over": True} if take_over else {})}
 
 
@@ -39,7 +39,7 @@ def load(content: bytes, what: str) -> Any:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
         text = content[:_SHOWN].decode("utf-8", "replace")
-        raise UnexpectedAnswer(f"{what} answered with something that is not JSON: {text!r}") from None
+        raise UnexpectedAnswer(f"{what} returned a response that is not JSON: {text!r}") from None
 
 
 def load_event(text: str, what: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def load_event(text: str, what: str) -> dict[str, Any]:
 
 
 def event_from(answer: Mapping[str, Any]) -> Event | LiveEvent:
-    """Parse an event of a stream or a page: with a number it is stored, without one it is live."""
+    """Parse an event of a stream or a page. An event with a number is stored; an event without one is live."""
     data = {key: value for key, value in answer.items() if key not in _OWN}
     run_id, kind, attempt = str(answer.get("run_id", "")), str(answer["type"]), int(answer.get("attempt", 0))
     if answer.get("seq") is None:
@@ -60,15 +60,15 @@ def event_from(answer: Mapping[str, Any]) -> Event | LiveEvent:
 
 
 def parse(kind: type[T], answer: Any) -> T:
-    """Parse a value of a response. Raises UnexpectedAnswer if it does not have the fields of its class."""
+    """Parse a value of a response. Raise UnexpectedAnswer if it does not have the fields of its class."""
     try:
         return from_json(kind, answer)
     except ValueError as error:
-        raise UnexpectedAnswer(f"The server's answer is not a valid {kind.__name__}: {error}") from None
+        raise UnexpectedAnswer(f"The server's response is not a valid {kind.__name__}: {error}") from None
 
 
 def error_from(status: int, content: bytes, retry_after_seconds: float | None, what: str) -> RunlaneError:
-    """Return an error of the class that the response's code names, with the server's message."""
+    """Return an error of the class for the response's code, with the server's message."""
     try:
         answer: Any = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -76,13 +76,13 @@ def error_from(status: int, content: bytes, retry_after_seconds: float | None, w
     if not isinstance(answer, dict) or "code" not in answer:
         text = content[:_SHOWN].decode("utf-8", "replace")
         return UnexpectedAnswer(
-            f"{what} answered {status} with {text!r}, which is not a response of a Runlane server. "
+            f"{what} returned {status} with {text!r}, which is not a response of a Runlane server. "
             "Check the URL, and any proxy in front of the server."
         )
     body = cast("dict[str, Any]", answer)
     kind = _BY_CODE.get(str(body["code"])) or _BY_STATUS.get(status, RunlaneError)
     message = str(body.get("message") or body.get("detail") or body["code"])
-    # Not through __init__, which builds the message from values that only the server has.
+    # The error is created without __init__, which builds the message from values that only the server has.
     error = kind.__new__(kind)
     Exception.__init__(error, message)
     attributes: dict[str, Any] = {
@@ -106,7 +106,7 @@ def _kinds(kind: type[RunlaneError]) -> Iterator[type[RunlaneError]]:
         yield from _kinds(child)
 
 
-# For codes that only the API has, such as that of an invalid JSON body.
+# The classes for codes that only the API has, such as the code for an invalid JSON body.
 _BY_STATUS: dict[int, type[RunlaneError]] = {
     400: InvalidRequest,
     409: Conflict,

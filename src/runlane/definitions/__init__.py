@@ -1,1 +1,1 @@
-"""Definitions: read from files, parsed with precise errors, checked as a whole, versioned and drawn."""
+"""Definitions: read from files, parsed with precise errors, checked together, versioned and drawn."""

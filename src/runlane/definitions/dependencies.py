@@ -1,4 +1,7 @@
-"""The definitions that a definition uses, directly and indirectly, which a run pins at its start."""
+"""The definitions that a definition uses, directly and indirectly.
+
+A run uses the versions that are current at its start.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def uses(definition: Definition, scope: DefinitionScope) -> set[Key]:
 
 
 def find_dependencies(start: Key, scope: DefinitionScope) -> set[Key]:
-    """Return the start and all existing definitions that a run of it may use."""
+    """Return the starting definition and all existing definitions that its runs may use."""
     found: set[Key] = set()
     waiting = [start]
     while waiting:

@@ -32,14 +32,14 @@ MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_DEFINITIONS: Final = 10_000
 MAX_DEPTH: Final = 64
-# JSON parsers disagree about larger numbers, and orjson cannot write them.
+# JSON parsers disagree about larger numbers, and orjson cannot serialize them.
 _MAX_INTEGER: Final = 2**63 - 1
 _SHOWN_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionSource:
-    """A definition that has not been parsed yet, and its file."""
+    """A definition before parsing, and its file."""
 
     kind: Kind
     body: dict[str, Any]
@@ -47,7 +47,7 @@ class DefinitionSource:
 
     @property
     def location(self) -> Location:
-        """Its location, with the name that it contains."""
+        """The location of the definition, with the name that it contains."""
         name = self.body.get("id") if self.kind in ("orchestration", "agent", "schedule") else self.body.get("name")
         return Location(self.file, self.kind, clean_text(name, _SHOWN_CHARACTERS) if isinstance(name, str) else None)
 
@@ -90,7 +90,7 @@ def read_text(text: bytes, kind: Kind, file: str, problems: Problems) -> list[De
 
 
 def read_bodies(bodies: Iterable[Any], kind: Kind, file: str | None, problems: Problems) -> Iterator[DefinitionSource]:
-    """Return the bodies that are objects and can be stored."""
+    """Yield the bodies that are objects and can be stored."""
     for position, body in enumerate(bodies):
         if not isinstance(body, dict):
             problems.error(
@@ -172,7 +172,7 @@ def _files(directory: Path, problems: Problems) -> Iterator[tuple[Path, Kind]]:
 def _read(path: Path, name: str, problems: Problems) -> bytes | None:
     try:
         if not path.is_file():
-            problems.error(Location(name), "This is not a file. Remove the link, or link it to a file.")
+            problems.error(Location(name), "This is not a file. Remove the link, or make it point to a file.")
             return None
         with path.open("rb") as file:
             text = file.read(MAX_FILE_BYTES + 1)
@@ -186,7 +186,7 @@ def _read(path: Path, name: str, problems: Problems) -> bytes | None:
 
 
 class _DuplicateKey(Exception):
-    """An object has a key twice, which JSON parsers treat differently."""
+    """An object contains a key twice, which JSON parsers treat differently."""
 
 
 def _load(text: bytes, location: Location, problems: Problems) -> Any:

@@ -1,7 +1,7 @@
 """Forms: validation of a person's answer against the fields of a human step.
 
-Programs send JSON, web forms and terminals send strings; both become the same values. An invalid answer is refused with
-the name of the field, before the run continues.
+Programs send JSON; web forms and terminals send strings. Both become the same values. An invalid answer is refused with
+the name of the field before the run continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_EMAIL: Final = 254
 
 # The only key of an answer to a question without fields.
 RESPONSE: Final = "response"
-# In a decision about a tool call: the choice to edit it, and its new arguments.
+# The fields of a decision about a tool call: the choice to edit the call, and its new arguments.
 DECISION: Final = "decision"
 EDIT: Final = "edit"
 ARGUMENTS: Final = "arguments"
@@ -42,7 +42,7 @@ _LARGEST: Final = 2**63 - 1
 
 
 def validate(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> dict[str, Any]:
-    """Return the values of all fields. InvalidInput has the problem of each invalid field."""
+    """Return the values of all fields. Raise InvalidInput with the problem of each invalid field."""
     given = _spread(fields, answer)
     if not fields:
         return _free(given)
@@ -72,7 +72,7 @@ def check_decision(values: Mapping[str, Any], shown: Any, schema: Mapping[str, A
 
 
 def edited_arguments(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a tool call as edited by a person. Raises InvalidInput if they are not valid."""
+    """Return the arguments of a tool call as edited by a person. Raise InvalidInput if they are not valid."""
     given = values.get(ARGUMENTS)
     if given in (None, ""):
         raise _wrong_arguments("is required to edit the call. Give all arguments as a JSON object.")
@@ -99,7 +99,7 @@ def _wrong_arguments(problem: str) -> InvalidInput:
 
 
 def _spread(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """Return an answer as an object. A string answers a question with one field, or none."""
+    """Return an answer as an object. A string is the answer to a question with at most one field."""
     if not isinstance(answer, str):
         return answer
     if len(fields) > 1:
@@ -132,7 +132,7 @@ def _value(field: HumanField, given: Any) -> Any:
 
 
 def _is_empty(field: HumanField, given: Any) -> bool:
-    """Return whether the field was left empty; web forms send empty strings for that."""
+    """Return whether the field was left empty, for which web forms send an empty string."""
     if isinstance(given, str):
         return not given.strip() if field.required or field.type not in _TEXTS else not given
     return given is None or (given == [] and field.type == "multiselect" and field.required)
@@ -191,7 +191,7 @@ def _select(field: HumanField, given: Any) -> str:
 
 def _multiselect(field: HumanField, given: Any) -> list[str]:
     if isinstance(given, str):
-        # An option may contain a comma, so the whole string is tried first.
+        # An option may contain a comma, so the whole string is compared with the options first.
         given = [given] if given.strip() in field.options else [part for part in given.split(",") if part.strip()]
     if not isinstance(given, (list, tuple)):
         raise _misfit(field, given)

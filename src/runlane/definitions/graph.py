@@ -1,6 +1,6 @@
 """The graph of an orchestration: the transitions between steps, and reachability.
 
-Containers (`parallel`, `loop`) lead to their parts and continue with their next step when all parts have ended.
+Containers (`parallel`, `loop`) lead to their parts, and continue with their next step when all parts have ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runlane.definitions.schema.step import (
 
 
 class TransitionKind(StrEnum):
-    """Why a step follows another."""
+    """The reason why a step follows another step."""
 
     NEXT = "next"
     ROUTE = "route"
@@ -35,7 +35,7 @@ class TransitionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One transition from a step. `field` is where it is defined; a target of None ends the run."""
+    """A transition from a step. `field` is the field that defines it. A target of None ends the run."""
 
     source: str
     target: str | None
@@ -82,13 +82,13 @@ def transitions_of(step: Step) -> list[Transition]:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Steps by id and their transitions to existing steps. Of several steps with one id, the first counts."""
+    """Steps by id with their transitions to existing steps. If several steps have the same id, the first is used."""
 
     steps: Mapping[str, Step]
     links: Mapping[str, tuple[Transition, ...]]
 
     def targets(self, step_id: str, avoiding: Collection[str] = ()) -> Iterator[str]:
-        """Return the steps that may follow a step."""
+        """Yield the steps that may follow a step."""
         for link in self.links[step_id]:
             if link.target is not None and link.target in self.steps and link.target not in avoiding:
                 yield link.target

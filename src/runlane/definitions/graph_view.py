@@ -1,4 +1,4 @@
-"""The graph of an orchestration for readers: the drawing that `runlane graph` makes, as nodes and edges."""
+"""The graph of an orchestration for the API: the drawing of `runlane graph` as nodes and edges."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _node(step: Step, container: str | None) -> GraphNode:
 
 
 def _containers(graph: Graph) -> Mapping[str, str]:
-    """Return the innermost container of each step that has one: of several, the one with the fewest steps."""
+    """Return the innermost container of each step in a container, which is the one with the fewest steps."""
     inside: list[tuple[str, Collection[str]]] = []
     for step in graph.steps.values():
         match step:
@@ -53,14 +53,14 @@ def _containers(graph: Graph) -> Mapping[str, str]:
 
 
 def _back_edges(step_ids: Sequence[str], edges: Sequence[Edge]) -> set[Edge]:
-    """Return the edges that lead back to a step on the way to them."""
+    """Return the edges that lead back to a step on the path to them."""
     ways: dict[str, list[Edge]] = {step_id: [] for step_id in step_ids}
     for edge in edges:
         ways[edge.source].append(edge)
     found: set[Edge] = set()
     done: set[str] = set()
     for start in step_ids:
-        # Depth first, without recursion: a definition may have hundreds of steps in a row.
+        # The search is depth-first without recursion, because a definition may have hundreds of steps in a row.
         way: dict[str, int] = {}
         stack = [start] if start not in done else []
         while stack:

@@ -1,7 +1,7 @@
 """JSON Schema of definition files, for completion and validation in editors.
 
-Generated from the classes that parse, and extended by what the parser accepts beyond their fields: aliases of fields,
-options as a string with commas, `$schema` itself, and a list of definitions in one file.
+The schema is generated from the classes that parse definitions. It also contains what the parser accepts beyond their
+fields: aliases of fields, options as a string with commas, `$schema` itself, and a list of definitions in one file.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ def schema_of(kind: Kind) -> dict[str, Any]:
     for named in (model, *_within(parts)):
         _widen(parts[named.__name__], named)
     for part in cast("dict[str, dict[str, Any]]", parts).values():
-        # Titles repeat the names of fields.
-        # An enum has no properties.
+        # Titles repeat the names of fields. An enum has no properties.
         for field in cast("dict[str, dict[str, Any]]", part.get("properties", {})).values():
             field.pop("title", None)
     one = {"$ref": f"#/$defs/{model.__name__}"}
@@ -51,7 +50,7 @@ def _within(parts: dict[str, Any]) -> Iterator[type[BaseModel]]:
 
 
 def _widen(part: dict[str, Any], model: type[BaseModel]) -> None:
-    """Add everything that the parser accepts for this class."""
+    """Add the alternatives that the parser accepts for this class."""
     properties: dict[str, Any] = part["properties"]
     required: list[str] = part.get("required", [])
     if model in STEP_TYPES.values():
@@ -60,7 +59,7 @@ def _widen(part: dict[str, Any], model: type[BaseModel]) -> None:
     for name, field in model.model_fields.items():
         if field.alias is None:
             continue
-        properties[field.alias] = {**properties[name], "description": f"The same as {name}."}
+        properties[field.alias] = {**properties[name], "description": f"An alias of {name}."}
         if name in required:
             required.remove(name)
             part["anyOf"] = [{"required": [name]}, {"required": [field.alias]}]

@@ -1,4 +1,4 @@
-"""Load definitions from a directory or from request bodies: parsed, checked, with all problems."""
+"""Load definitions from a directory or from a request body: parse and check them, and collect all problems."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def load_directory(
 
 
 def parse_directory(directory: Path) -> LoadedDefinitions:
-    """Parse the definitions of a directory, without checks between them."""
+    """Parse the definitions of a directory, without the checks across definitions."""
     problems = Problems()
     items: list[DefinitionSource] = []
     with suppress(TooManyProblems):
@@ -59,7 +59,7 @@ def parse_directory(directory: Path) -> LoadedDefinitions:
 
 
 def parse_bodies(bodies: Mapping[str, Iterable[Any]]) -> LoadedDefinitions:
-    """Parse definitions of a request: lists by the names of the folders."""
+    """Parse the definitions of a request, which are lists by folder name."""
     problems = Problems()
     items: list[DefinitionSource] = []
     with suppress(TooManyProblems):
@@ -69,7 +69,7 @@ def parse_bodies(bodies: Mapping[str, Iterable[Any]]) -> LoadedDefinitions:
 
 
 def parse_given(definitions: str | Path | Mapping[str, Iterable[Any]]) -> LoadedDefinitions:
-    """Parse the definitions of a directory, or of lists by the names of its folders."""
+    """Parse the definitions of a directory, or lists of definitions by folder name."""
     if not isinstance(definitions, Mapping):
         return parse_directory(Path(definitions))
     for folder in definitions:
@@ -79,7 +79,7 @@ def parse_given(definitions: str | Path | Mapping[str, Iterable[Any]]) -> Loaded
 
 
 def parse_items(items: Iterable[DefinitionSource], problems: Problems, *, lenient: bool = False) -> LoadedDefinitions:
-    """Parse these definitions."""
+    """Parse definitions, and return them with all problems."""
     parser = DefinitionParser(problems, lenient=lenient)
     found: list[ParsedDefinition] = []
     broken: set[tuple[Kind, str]] = set()
@@ -100,9 +100,9 @@ def check_loaded(
     tasks: Collection[str] | None = None,
     environment: Environment | None = None,
 ) -> LoadedDefinitions:
-    """Check definitions together with other known ones, and return them with all problems.
+    """Check definitions together with other known definitions, and return them with all problems.
 
-    With an environment, what this installation does not provide is a warning.
+    With an environment, it is a warning if this installation lacks something that a definition needs.
     """
     problems = Problems(list(loaded.problems))
     scope = scope_of(known, tasks)

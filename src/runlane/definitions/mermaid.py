@@ -1,7 +1,7 @@
-"""The drawing of an orchestration: its steps and the edges between them, as a Mermaid flowchart.
+"""The drawing of an orchestration as a Mermaid flowchart: its steps and the edges between them.
 
-The drawing shows what a run does: within the body of a loop, and in a branch that lists its steps, the order of the
-list counts and not the next_step_id of each step.
+The drawing shows the execution order. Within the body of a loop, and in a branch that lists its steps, that is the
+order of the list and not the next_step_id of each step.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from runlane.definitions.graph import Graph, Transition, TransitionKind, graph_o
 from runlane.definitions.schema.definition import Orchestration
 from runlane.definitions.schema.step import LoopStep, ParallelStep, Step
 
-# The target of edges that end the run by choice.
+# The target of edges that end the run.
 END: Final = ""
 _CHOOSING: Final = frozenset({"evaluator", "if_else", "switch"})
 _SHOWN_CHARACTERS: Final = 60
 
 
 class EdgeStyle(StrEnum):
-    """How an edge is drawn."""
+    """The style of an edge."""
 
     PLAIN = "plain"
-    # Taken only after an error, an expiry, or too many repetitions.
+    # This edge is taken only after an error, an expiry, or too many repetitions.
     RARE = "rare"
 
 
 class EdgeKind(StrEnum):
-    """Why a run takes an edge."""
+    """The reason why a run takes an edge."""
 
     NEXT = "next"
     ROUTE = "route"
@@ -43,7 +43,7 @@ class EdgeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An edge from a step to another, or to END. Edges that look the same are one, whatever their kind."""
+    """An edge from a step to another step or to END. Edges with the same appearance are equal, whatever their kind."""
 
     source: str
     target: str
@@ -54,7 +54,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Steps by id, first the one where a run begins, and the edges between them."""
+    """Steps by id, beginning with the first step of a run, and the edges between them."""
 
     steps: dict[str, Step]
     edges: list[Edge]
@@ -64,7 +64,8 @@ def picture_of(orchestration: Orchestration) -> Drawing:
     """Return the steps and edges of an orchestration, without edges to steps that do not exist."""
     graph = graph_of(orchestration)
     edges: list[Edge] = []
-    # Steps that follow each other in the order of a list; and the target of a step without a next one in a container.
+    # `ordered` contains steps that follow each other in the order of a list. `ends` maps the steps of
+    # a container to the target that follows a step without a next one.
     ordered: set[str] = set()
     ends: dict[str, str | None] = {}
     for step in graph.steps.values():
@@ -107,13 +108,13 @@ def mermaid(orchestration: Orchestration) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return text that is short enough for a drawing, without characters that cannot be drawn."""
+    """Return text that is shortened for a drawing, without characters that cannot be drawn."""
     shortened = " ".join("".join(letter if letter.isprintable() else " " for letter in text[:1000]).split())
     return shortened if len(shortened) <= _SHOWN_CHARACTERS else f"{shortened[: _SHOWN_CHARACTERS - 1]}…"
 
 
 def _own_edges(link: Transition, step: Step, ordered: set[str], ends: dict[str, str | None]) -> list[Edge]:
-    """Return the edges of a transition that a step itself defines."""
+    """Return the edges for a transition that a step itself defines."""
     target = link.target if link.target is not None else ends.get(step.id) or END
     match link.kind:
         case TransitionKind.ROUTE:
@@ -126,7 +127,7 @@ def _own_edges(link: Transition, step: Step, ordered: set[str], ends: dict[str, 
         case TransitionKind.NEXT if step.id in ordered or (target == END and link.target is None):
             return []
         case TransitionKind.NEXT if isinstance(step, ParallelStep) and step.id not in ends:
-            # It continues when its branches have joined, so their edges are drawn and not its own.
+            # The step continues when its branches have joined, so the edges of the branches are drawn instead.
             return []
         case TransitionKind.NEXT:
             return [Edge(step.id, target)]
@@ -135,7 +136,7 @@ def _own_edges(link: Transition, step: Step, ordered: set[str], ends: dict[str, 
 
 
 def _in_order(into: Edge, steps: list[str], after: str | None, graph: Graph) -> list[Edge]:
-    """Return the edge to the first step of a list, those between its steps, and the edge after the last one."""
+    """Return the edge to the first step of a list, the edges between its steps, and the edge after the last step."""
     if not steps:
         return []
     found, owner = [into], into.source

@@ -1,8 +1,8 @@
 """Parse definitions from JSON, with errors that name the field, the problem and the nearest valid word.
 
-Editors of other tools write every field of every step type, most of them empty; such fields are dropped with a
-warning. An unknown field, or a value in a field without meaning for its step type, is an error: ignoring it would
-execute something else than the file describes.
+Editors of other tools write every field of every step type, and most of these fields are empty. Such fields are dropped
+with a warning. An unknown field, or a value in a field without meaning for its step type, is an error: if it were
+ignored, the execution would differ from the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEP_TYPES: Final[dict[str, type[BaseModel]]] = {
     kind.model_fields["type"].default: kind for kind in get_args(get_args(Step)[0])
 }
 _OTHERS: Final = {name for kind in STEP_TYPES.values() for name in kind.model_fields}
-# Unused fields that the editor of the original product writes into every step, with their defaults.
+# Unused fields that the original product's editor writes into every step, with their defaults.
 EDITOR_FIELDS: Final[dict[str, tuple[Any, ...]]] = {
     "cache_responses_enabled": (False,),
     "cache_semantic_enabled": (False,),
@@ -37,7 +37,7 @@ EDITOR_FIELDS: Final[dict[str, tuple[Any, ...]]] = {
     "max_turns": (15,),
     "merge_strategy": ("list",),
 }
-# Values of these may be empty strings on purpose.
+# An empty string may be an intended value of these fields.
 _MAY_BE_EMPTY: Final = {"default"}
 _SHOWN_CHARACTERS: Final = 100
 _OWN_NAMES: Final = {
@@ -57,7 +57,7 @@ class DefinitionParser:
         self._lenient = lenient
 
     def parse(self, item: DefinitionSource) -> Definition | None:
-        """Return the definition, or None if it has errors."""
+        """Return the definition; None if it has errors."""
         before = len(self._problems.errors)
         location = item.location
         body = self._clean(item.body, KINDS[item.kind], location)
@@ -83,7 +83,8 @@ class DefinitionParser:
             steps = [
                 self._step(raw, number, location) for number, raw in enumerate(cast("list[Any]", body["steps"]), 1)
             ]
-            # A step with errors has been reported; a stand-in lets the rest be checked.
+            # The errors of a step were already reported. With a substitute step, the rest of the orchestration can be
+            # checked.
             body["steps"] = [step or _instead(number) for number, step in enumerate(steps)]
         return body
 
@@ -125,7 +126,7 @@ class DefinitionParser:
     def _clean(
         self, raw: Mapping[str, Any], kind: type[BaseModel], location: Location, within: str = ""
     ) -> dict[str, Any]:
-        """Return the known fields by their own names, without null and empty strings that mean not given."""
+        """Return the known fields under their own names. Null, and empty strings that mean "not given", are omitted."""
         aliases = {field.alias: name for name, field in kind.model_fields.items() if field.alias}
         cleaned: dict[str, Any] = {}
         dropped: list[str] = []

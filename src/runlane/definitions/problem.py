@@ -1,6 +1,6 @@
-"""Problems of definitions: the exact location, what is wrong, and how to fix it.
+"""Problems of definitions: the exact location, the problem, and how to fix it.
 
-Reading, parsing and checking continue after a problem, so that all of them are reported at once.
+Reading, parsing and checking continue after a problem, so that all problems are reported at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runlane.errors import InvalidDefinitions, nearest
 
 
 class Severity(StrEnum):
-    """An error prevents storing definitions, a warning does not."""
+    """An error prevents that definitions are stored; a warning does not."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -24,7 +24,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A file, the definition in it, the step in the definition, and the field."""
+    """A file, a definition in the file, a step of the definition, and a field."""
 
     file: str | None = None
     kind: Kind | None = None
@@ -50,7 +50,7 @@ class Location:
 
 
 MAX_PROBLEMS: Final = 1000
-# Finding the nearest name takes time for each candidate.
+# The search for the nearest name takes time for each candidate.
 _GUESSED_NAMES: Final = 2000
 # The maximum length of an id.
 _SHOWN: Final = 128
@@ -67,7 +67,10 @@ KIND_WORDS: Final[dict[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem. A tolerant import accepts a `tolerable` error as a warning: it can be fixed after the import."""
+    """One problem.
+
+    A tolerant import accepts a `tolerable` error as a warning, because it can be fixed after the import.
+    """
 
     severity: Severity
     location: Location
@@ -79,12 +82,12 @@ class Problem:
 
     @property
     def brief(self) -> str:
-        """The message with its location inside of the definition."""
+        """The message with its location inside the definition."""
         inside = Location(step=self.location.step, field=self.location.field)
         return f"{inside}: {self.message}" if inside != Location() else self.message
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the problem as JSON."""
         location = self.location
         return {
             "severity": self.severity.value,
@@ -114,7 +117,7 @@ class Problems:
         self.found.append(Problem(Severity.ERROR, location, message, tolerable))
 
     def warn(self, location: Location, message: str) -> None:
-        """Add a warning, up to the limit: errors may still follow."""
+        """Add a warning, up to the limit, so that later errors can still be added."""
         if len(self.warnings) < MAX_PROBLEMS:
             self.found.append(Problem(Severity.WARNING, location, message))
 
@@ -145,7 +148,7 @@ def refuse(errors: Iterable[Problem]) -> None:
 
 
 def near(name: object, known: Iterable[str]) -> str:
-    """Return ' (did you mean "x"?)', or an empty string."""
+    """Return ' (did you mean "x"?)' for the nearest known name; an empty string if no name is near."""
     return nearest(name, islice(known, _GUESSED_NAMES)) if isinstance(name, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""The scope of definitions: all targets of their references."""
+"""The scope of definitions: all targets that their references may have."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class ParsedDefinition:
 
 @dataclass(slots=True)
 class DefinitionScope:
-    """All targets of references. `tasks` is None where the registered tasks are unknown.
+    """All targets of references. `tasks` is None if the registered tasks are unknown.
 
-    `broken` are existing definitions with errors: a reference to one is not another error.
+    `broken` contains existing definitions with errors. A reference to one of them is not a further error.
     """
 
     orchestrations: dict[str, Orchestration] = field(default_factory=dict[str, Orchestration])
@@ -87,7 +87,7 @@ class DefinitionScope:
         )
 
     def tools_named(self, names: Iterable[str]) -> list[Tool]:
-        """Return the existing tools of these names, without servers and tasks."""
+        """Return the existing tools with these names, without tools of servers and tasks."""
         listed = list(names)
         if ALL_TOOLS in listed:
             return list(self.tools.values())

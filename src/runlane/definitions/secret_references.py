@@ -1,8 +1,8 @@
-"""Secrets in definitions: referred to as {secret.NAME}, never written as values.
+"""Secrets in definitions: definitions refer to them as {secret.NAME} and never contain their values.
 
 Definitions are stored, versioned forever, displayed and exported. So a value in a field for credentials (headers,
-environment, tokens) is refused, and a string in the format of a credential is refused anywhere. No message contains
-such a value.
+environment, tokens) is refused, and a string in the format of a credential is refused in any field. Messages do not
+contain such a value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runlane.definitions.schema.definition import Definition, McpServer, Tool
 
 SECRET: Final = re.compile(r"\{secret\.([A-Za-z_][A-Za-z0-9_]{0,127})\}")
 _ALMOST: Final = re.compile(r"\{\s*secret\b")
-# Words in names of headers, variables and parameters whose values are confidential.
+# Words in the names of headers, variables and parameters whose values are confidential.
 _SENSITIVE: Final = re.compile(
     r"authorization|token|secret|passw(or)?d|passphrase|credential|cookie|signature"
     r"|(^|[^a-z])(key|apikey|pat|pwd|auth|bearer)($|[^a-z])",
@@ -58,14 +58,14 @@ def check_secrets(definition: Definition, body: Mapping[str, Any], location: Loc
         if why is not None:
             refuse(field, why, secret_name(name))
     for field, name in _in_url(definition):
-        refuse(field, f'The address contains a credential ("{name}").', secret_name(name))
+        refuse(field, f'The URL contains a credential ("{name}").', secret_name(name))
     for field, value in _texts(body):
         if _PLAIN.search(value):
             refuse(field, "This contains a credential.", "NAME")
 
 
 def is_wrong_reference(value: str) -> bool:
-    """Return whether a value was meant to refer to a secret and does not."""
+    """Return whether a value looks like a reference to a secret but is not valid."""
     return _ALMOST.search(value) is not None and SECRET.search(value) is None
 
 
@@ -80,14 +80,14 @@ def plain_credential(name: str, value: str) -> str | None:
 
 
 def secret_names(definition: Definition) -> set[str]:
-    """Return the secrets that a definition refers to."""
+    """Return the names of the secrets to which a definition refers."""
     return {name for _, _, value in _credentials(definition) for name in SECRET.findall(value)} | (
         set(SECRET.findall(definition.url)) if isinstance(definition, (Tool, McpServer)) and definition.url else set()
     )
 
 
 def secret_name(name: str) -> str:
-    """Return a name for the secret of a header or variable."""
+    """Return a suitable name for the secret of a header or variable."""
     text = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
     return text if text and not text[0].isdigit() else f"SECRET_{text}".rstrip("_")
 
@@ -98,7 +98,7 @@ def is_sensitive(name: str) -> bool:
 
 
 def _credentials(definition: Definition) -> Iterator[tuple[str, str, str]]:
-    """Return field, name and value of everything that may be a credential by its location."""
+    """Yield field, name and value of everything whose location may contain a credential."""
     match definition:
         case Tool():
             for name, value in definition.headers.items():

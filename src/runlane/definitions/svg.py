@@ -1,9 +1,9 @@
-"""An orchestration as an SVG picture: layers from top to bottom, without anything to install.
+"""An orchestration as an SVG picture with layers from top to bottom, drawn without further packages.
 
-Steps are assigned to layers by the longest path from the start, without back edges; the order within a layer is
-improved until few edges cross. Edges over several layers get a waypoint in each, so that they run between the boxes.
-The layout is written here because the only pure-Python library for it, grandalf, computes coordinates without drawing
-them, under GPL or EPL.
+The layer of a step is the longest path from the start, without back edges. The order within a layer is improved until
+few edges cross. Edges over several layers get a waypoint in each layer, so that they run between the boxes. The layout
+is implemented here because the only pure-Python library for it, grandalf, computes coordinates without drawing them and
+has the license GPL or EPL.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COLOURS: Final = {
 
 @dataclass(slots=True)
 class _Layout:
-    """Nodes in layers. Nodes named by a tuple are waypoints of edges that continue to another layer."""
+    """Nodes in layers. A tuple is a waypoint of an edge that continues to another layer."""
 
     layers: list[list[object]] = field(default_factory=list[list[object]])
     up: dict[object, list[object]] = field(default_factory=lambda: defaultdict[object, list[object]](list))
@@ -141,7 +141,7 @@ def _layered(picture: Drawing, back: set[Edge]) -> _Layout:
 
 
 def _improve(layout: _Layout) -> None:
-    """Move each node towards the middle of its neighbours, layer by layer, downwards and upwards in turn."""
+    """Move each node towards the middle of its neighbours, layer by layer, alternately downwards and upwards."""
     for turn in range(_ROUNDS):
         downwards = turn % 2 == 0
         neighbours = layout.up if downwards else layout.down

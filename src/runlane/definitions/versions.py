@@ -1,7 +1,7 @@
-"""Versions: the canonical form of a definition, and the address that is its hash.
+"""Versions: the canonical form of a definition, and the address, which is its hash.
 
-Fields that equal their default are omitted, so that writing a default does not change the version; so are the times of
-editors, because the database has its own. The canonical form is stored, so the address can be verified.
+Fields with their default value are omitted, so that writing a default does not change the version. The times of editors
+are omitted as well, because the database stores its own. The canonical form is stored, so the address can be verified.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def canonical(definition: Definition) -> bytes:
     """Return the content as JSON with sorted keys."""
     body = definition.model_dump(mode="json", exclude_defaults=True, exclude=_NOTED_TIMES)
     if isinstance(definition, Orchestration):
-        # The type is the default of each class, and needed to restore the class.
+        # The type is the default of each class, but it is needed to restore the class.
         for step, content in zip(definition.steps, body["steps"], strict=True):
             content["type"] = step.type
     return orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
@@ -33,7 +33,7 @@ def address(content: bytes) -> str:
 
 
 def restore(kind: Kind, content: bytes | str) -> Definition:
-    """Return the definition that was stored in this form."""
+    """Return the definition from its stored canonical form."""
     return KINDS[kind].model_validate_json(content)
 
 

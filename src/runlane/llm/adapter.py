@@ -1,7 +1,7 @@
 """Conversion between a conversation and the messages of the provider library.
 
-The library is large, and most workers and every API process do not need it, so it is imported on the first call. An
-answer is assembled from its pieces, so the stored text is the streamed text.
+The library is large, and most workers and all API processes do not need it, so it is imported at the first call. An
+answer is assembled from its streamed pieces, so the stored text equals the streamed text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BREAK = "\n\n"
 
 
 def to_messages(request: ModelRequest, provider: str) -> list[wire.ModelMessage]:
-    """Return the messages of a request; answers of the same `provider` are restored unchanged."""
+    """Return the messages of a request. Answers of the same `provider` are restored unchanged."""
     from pydantic_ai import messages as wire
 
     found: list[wire.ModelMessage] = []
@@ -74,14 +74,14 @@ def to_parameters(request: ModelRequest) -> ModelRequestParameters:
 
 
 def to_settings(request: ModelRequest, ignored: frozenset[str]) -> WireSettings:
-    """Return the settings of a request, without those that the library would ignore with a warning."""
+    """Return the settings of a request, without the settings that the library would ignore with a warning."""
     settings = request.settings
     must_call = request.must_call and bool(request.offers)
     found: dict[str, Any] = {
         "temperature": settings.temperature,
         "max_tokens": settings.max_tokens,
         "top_p": settings.top_p,
-        # Providers reject a forced call of a thinking model, or let it answer without thinking anyway.
+        # Providers reject a forced call of a thinking model, or the model answers without thinking.
         "thinking": None if must_call else settings.thinking,
         "parallel_tool_calls": settings.parallel_tool_calls if request.offers else None,
         "tool_choice": "required" if must_call else None,
@@ -94,8 +94,8 @@ def to_settings(request: ModelRequest, ignored: frozenset[str]) -> WireSettings:
 class CallIds:
     """Ids for the calls of an answer, unique in the conversation.
 
-    Some servers send none, or restart their numbers with each answer. A call that gets another id keeps it, even
-    towards its own server.
+    Some servers send no ids, or start their numbers again with each answer. A call that gets another id keeps it, even
+    in later requests to the same server.
     """
 
     def __init__(self, request: ModelRequest) -> None:
@@ -104,7 +104,7 @@ class CallIds:
         self._position = 0
 
     def next(self, given: str) -> str:
-        """Return the id of the next call; `given` is the provider's."""
+        """Return the id of the next call. `given` is the provider's id."""
         own = given if given and given not in self._used else f"{given or 'call'}-{self._number}-{self._position}"
         self._used.add(own)
         self._position += 1
@@ -133,7 +133,7 @@ class ResponseFold:
         return "".join(self._thinking)
 
     def take(self, event: wire.ModelResponseStreamEvent) -> None:
-        """Process one event of a stream. Starts and deltas have content; the others repeat it."""
+        """Process one event of a stream. Only starts and deltas have new content; other events repeat it."""
         from pydantic_ai import messages as wire
 
         match event:
@@ -158,7 +158,7 @@ class ResponseFold:
                 pass
 
     def _begin(self, kind: str, pieces: list[str]) -> None:
-        # Two text parts with another part between them are two paragraphs.
+        # Two text parts with another part between them become two paragraphs.
         self._last, last = kind, self._last
         if pieces and last != kind:
             self._append(kind, pieces, _BREAK)
@@ -216,7 +216,7 @@ def _restored(line: Message, provider: str) -> wire.ModelResponse | None:
     try:
         [message] = ModelMessagesTypeAdapter.validate_json(line.raw)
     except ValueError:
-        # Written in a format that this version cannot read: text and calls are equivalent, without signatures.
+        # The answer has a format that this version cannot read. Its text and calls are equivalent, without signatures.
         return None
     return message if isinstance(message, ModelResponse) and message.provider_name == provider else None
 

@@ -1,7 +1,7 @@
-"""Clients of providers: created on the first call of a model, shared by all users of a key, closed once.
+"""Clients of providers. They are created at the first call of a model, shared by all users of a key, and closed once.
 
-Importing an SDK takes seconds and blocks its thread, so it runs outside of the event loop and the worker can renew its
-lease meanwhile. All clients share one connection pool; what differs is sent with each request.
+Importing an SDK takes seconds and blocks its thread, so it runs outside the event loop and the worker can renew its
+lease meanwhile. All clients share one connection pool. Values that differ between them are sent with each request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _KEPT: Final = 500
 # The size of the provider library's connection pool.
 MAX_CONNECTIONS: Final = 1000
-# The SDKs require a key, even for servers that need none.
+# The SDKs require a key, even for servers that do not.
 _NO_KEY: Final = "none"
 
 Api = Literal["responses", "chat", "compatible", "ollama", "openrouter", "anthropic", "google"]
@@ -34,10 +34,10 @@ Api = Literal["responses", "chat", "compatible", "ollama", "openrouter", "anthro
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The API and address of the models of a prefix.
+    """The API and the URL of the models of a prefix.
 
-    `secrets` are the names under which a tenant's key is looked up, `key` is the process's own. `home` is the
-    provider's default address, None for providers without one.
+    `secrets` are the names under which a tenant's key is looked up. `key` is the process's own key. `home` is the
+    provider's default URL; None if the provider has none.
     """
 
     prefix: str
@@ -53,7 +53,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A key, None if none is needed, and whether it is the tenant's own."""
+    """A key, None if none is needed, and whether it belongs to the tenant."""
 
     key: str | None = field(repr=False)
     own: bool = False
@@ -68,7 +68,7 @@ class ProviderClients:
         self._making = asyncio.Lock()
 
     async def model(self, endpoint: Endpoint, access: Credential, name: str) -> Model[Any]:
-        """Return the model of this name with this key. Models that are not used are evicted after a while."""
+        """Return the model of this name with this key. Models that were not used for a while are evicted."""
         chosen = (endpoint.prefix, access.key, access.own, name)
         found = self._models.get(chosen)
         if found is None:
@@ -104,7 +104,7 @@ class ProviderClients:
         return self._http
 
     async def warm_up(self, endpoint: Endpoint) -> None:
-        """Import what an endpoint needs, so that its first call does not wait for it."""
+        """Import the packages of an endpoint, so that its first call does not wait for the import."""
         async with self._making:
             await asyncio.to_thread(self._make, endpoint, Credential(None), "warm-up")
 
@@ -127,7 +127,7 @@ def _openai_client(endpoint: Endpoint, access: Credential, http: httpx2.AsyncCli
 
     client = AsyncOpenAI(api_key=access.key or _NO_KEY, base_url=endpoint.base_url, http_client=http, max_retries=0)
     if access.own or endpoint.provider != "openai":
-        # The SDK reads these from the environment. They belong to the key of the environment and to no other.
+        # The SDK reads these from the environment. They belong to the environment's key only.
         client.organization = client.project = None
     return client
 
@@ -183,5 +183,5 @@ def _google(endpoint: Endpoint, access: Credential, name: str, http: httpx2.Asyn
     return GoogleModel(name, provider=provider)
 
 
-# The extra and the function of each wire format; the others are compatible with OpenAI's.
+# The extra and the function for each wire format. All other formats are OpenAI-compatible.
 _MAKERS: Final = {"anthropic": ("anthropic", _anthropic), "google": ("google", _google)}

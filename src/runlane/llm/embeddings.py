@@ -1,6 +1,6 @@
 """Embeddings: vectors of strings, from the OpenAI-compatible endpoint of a provider.
 
-The key is looked up for each call, as for other model calls. Limits are the caller's.
+The key is looked up for each call, as for other model calls. The caller applies the limits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OPENAI_COMPATIBLE: Final = frozenset({"responses", "chat", "compatible", "ollam
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The vectors of inputs, in their order, their tokens, and what they cost if the price is known."""
+    """The vectors of inputs in their order, the tokens, and the cost if the price is known."""
 
     vectors: Sequence[Sequence[float]]
     tokens: int
@@ -35,26 +35,26 @@ class Embedded:
 
 
 class EmbeddingModels:
-    """The embedding models of the providers that the settings name."""
+    """The embedding models of the providers in the settings."""
 
     def __init__(self, settings: Settings, values: Values) -> None:
         self._providers = register_providers(ModelRegistry(), settings, values)
 
     async def credential(self, model: str, tenant: str) -> str:
-        """Return the name under which calls of the model are limited."""
+        """Return the credential whose limits apply to calls of the model."""
         endpoint = self._providers.endpoints.get(model.partition(":")[0])
         if endpoint is None:
             return ""
         return await ProviderModel(model, endpoint, ModelContext(tenant=tenant), self._providers).credential()
 
     async def embed(self, model: str, tenant: str, texts: Sequence[str], *, is_query: bool) -> Embedded:
-        """Make one call for several inputs. Raise ModelFailed."""
+        """Embed several inputs with one call. Raise ModelFailed if the call fails."""
         prefix, _, name = model.partition(":")
         endpoint = self._providers.endpoints.get(prefix)
         if endpoint is None or not name or endpoint.api not in _OPENAI_COMPATIBLE:
             raise ModelFailed(
                 "unknown_model",
-                f'"{model}" is not an embedding model that can be used. Name a provider with OpenAI\'s endpoint for '
+                f'"{model}" is not a valid embedding model. Name a provider with OpenAI\'s endpoint for '
                 'embeddings and its model, such as "openai:text-embedding-3-small".',
             )
         redactor = ModelContext().redactor
@@ -84,7 +84,7 @@ class EmbeddingModels:
 
 
 def _cost_usd(result: EmbeddingResult, endpoint: Endpoint, name: str) -> float | None:
-    """Return what a call cost; None if it is unknown. Own prices come first, as for other models."""
+    """Return the cost of a call; None if it is unknown. Configured prices come first, as for other models."""
     own = endpoint.prices.get(name) or endpoint.prices.get(result.model_name)
     if own is not None:
         return result.usage.input_tokens * own.input_usd_per_million / 1_000_000

@@ -1,8 +1,8 @@
-"""Map errors of a provider to failure codes, by type and never by wording.
+"""Map errors of a provider to failure codes, by type and not by wording.
 
 Messages are stored in events and tables that tenants read. They contain the provider's message, truncated, without
-secrets of the run and without anything that looks like a key. A provider that rejects the operator's key may repeat
-it, so that message is only logged.
+secrets of the run and without text that looks like a key. A provider that rejects the operator's key may repeat the
+key, so that message is only logged.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ log = structlog.get_logger(__name__)
 _SHOWN: Final = 300
 _LOGGED: Final = 2000
 _MAX_WAIT_SECONDS: Final = 3600.0
-# Anything that looks like a key, whole or partly masked, as providers tend to repeat it.
+# Text that looks like a key, whole or partly masked, because providers often repeat keys.
 _KEY: Final = re.compile(r"\b(?:sk|pk|rk|key|api|xai|gsk|AIza)[-_*][^\s\"',;]{6,}|\bAIza[^\s\"',;]{6,}|Bearer\s+\S+")
 _REFUSALS: Final = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
 
 
 def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: bool) -> ModelFailed:
-    """Return the failure for an error of a provider, its SDK or the network. `own_key`: the key is the tenant's."""
+    """Return the failure for an error of a provider, its SDK or the network.
+
+    `own_key` means that the key is the tenant's.
+    """
     import httpx2
     from pydantic_ai import exceptions as known
 
@@ -51,20 +54,20 @@ def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: boo
         case httpx2.TransportError():
             return _unreachable(model)
         case _:
-            # Its text is not shown, because it may contain anything.
+            # The text of the error is not shown because it may contain any data.
             return ModelFailed(
                 "bad_answer", f"{model} sent an answer that cannot be read ({type(error).__name__}).", retryable=True
             )
 
 
 def broken_off(model: str) -> ModelFailed:
-    """Return the failure of a stream that ended before the answer did."""
+    """Return the failure for a stream that ended before the answer was complete."""
     return ModelFailed("model_unreachable", f"The answer of {model} broke off.", retryable=True)
 
 
 def shortened(text: str, redactor: Redactor) -> str:
-    """Return a provider's message on one line, truncated, and without anything that may be a key."""
-    # Cleaned before it is truncated, since half of a secret could not be recognized.
+    """Return a provider's message on one line, truncated, and without text that may be a key."""
+    # The text is redacted before it is truncated, because a truncated secret would not be recognized.
     text = _KEY.sub("***", " ".join(redactor.clean(text).split()))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -126,10 +129,10 @@ def _of_api(error: ModelAPIError, model: str, redactor: Redactor, *, own_key: bo
 
 
 def _key_refused(error: ModelAPIError, model: str, *, own_key: bool) -> ModelFailed:
-    # The provider's message is left out, since it may repeat a part of the key.
+    # The provider's message is omitted because it may repeat a part of the key.
     if own_key:
         return ModelFailed("not_authorized", f"The provider does not accept the key for {model}.")
-    # Cleaned before it is truncated, since half of a key could not be recognized.
+    # The text is redacted before it is truncated, because a truncated key would not be recognized.
     log.warning("provider_refuses_key", model=model, response=LOGS.clean(str(error.body))[:_LOGGED])
     return ModelFailed(
         "not_authorized",
@@ -166,7 +169,7 @@ def _unreachable(model: str) -> ModelFailed:
 
 
 def _reason(error: ModelAPIError, redactor: Redactor) -> str:
-    """Return the provider's message, as the end of a sentence."""
+    """Return the provider's message as the end of a sentence."""
     body: Any = error.body
     for _ in range(2):
         if isinstance(body, dict):

@@ -1,7 +1,7 @@
-"""Models: the protocol of a model, and the registry that finds one by name.
+"""Models: the protocol of a model, and the registry that returns a model by name.
 
-A name is a registered prefix, or the prefix, a colon and a rest that the prefix interprets. A model that cannot answer
-raises; an error is never returned as an answer.
+A name is a registered prefix, or a prefix, a colon and a rest that the prefix interprets. A model that cannot answer
+raises an exception; an error is never returned as an answer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from runlane.errors import ConfigurationError, nearest
 from runlane.redaction import Redactor
 
 _DEFAULTS: Final = ModelSettings()
-# The only argument of a call whose arguments are not a JSON object: the string that the model wrote.
+# The only argument of a call whose arguments are not a JSON object. Its value is the string that the model wrote.
 INVALID_JSON: Final = "__invalid_json__"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelDelta:
-    """A piece of an answer. `call_id` and `tool` belong to arguments of a tool call.
+    """A piece of an answer. `call_id` and `tool` are set for arguments of a tool call.
 
-    The caller adds the answer that it belongs to and its offset; one at offset 0 starts the answer again.
+    The caller adds the answer to which the piece belongs and the offset. A piece at offset 0 starts the answer again.
     """
 
     kind: Literal["text", "thinking", "arguments"]
@@ -41,8 +41,8 @@ Delta = Callable[[ModelDelta], None]
 class ModelFailed(Exception):
     """A model call failed. `retryable` means that a retry may succeed.
 
-    `retry_after_seconds` is what the provider asked for; `throttled` means that all users of the credential should
-    slow down.
+    `retry_after_seconds` is the time that the provider requested. `throttled` means that all users of the credential
+    should slow down.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class ModelFailed(Exception):
 class ToolCall:
     """A tool call that a model requests. `id` is unique within the conversation.
 
-    Arguments that are not a JSON object are {INVALID_JSON: the string}; the tool is not called, and the model gets an
-    error.
+    Arguments that are not a JSON object are {INVALID_JSON: the string}. The tool is then not called, and the model
+    receives an error.
     """
 
     name: str
@@ -86,11 +86,11 @@ class ToolOffer:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One line of a conversation.
+    """One message of a conversation.
 
-    `calls` are the tool calls of the model; `tool` and `call_id` identify the call of a result, and `failed` means that
-    the tool was not called or has failed. `raw` is the answer in the format of the model's own module, with signatures
-    that the provider expects back. Only that module reads it. `turn` is the turn of the chat that it belongs to.
+    `calls` are the tool calls of the model. `tool` and `call_id` identify the call of a result; `failed` means that the
+    tool failed or was not called. `raw` is the answer in the format of the model's module, with signatures that the
+    provider requires in later requests. Only that module reads it. `turn` is the turn of the chat.
     """
 
     role: Literal["user", "assistant", "tool"]
@@ -107,9 +107,10 @@ class Message:
 class ModelRequest:
     """One call of a model.
 
-    `key` identifies this call within the run and is the same when it is repeated after a crash. `number` counts the
-    calls of the step within the run, from 0, and is as stable. With `must_call` the model must call one of the tools
-    instead of answering. `waited_seconds` is the part of the model's own delay that is over, see DelayedModel.
+    `key` identifies this call within the run and is the same when the call is repeated after a crash. `number` counts
+    the calls of the step within the run, from 0, and is also the same after a crash. With `must_call`, the model must
+    call one of the tools instead of answering. `waited_seconds` is the elapsed part of the model's own delay, see
+    DelayedModel.
     """
 
     model: str
@@ -132,7 +133,7 @@ class ModelRequest:
 class ModelReply:
     """The answer of a model and its usage. The cost is None if it is unknown.
 
-    `model` is the full name of the model that answered, as the provider reports it; `raw` is described at Message.
+    `model` is the full name of the model that answered, as the provider reports it. `raw` is described at Message.
     """
 
     text: str = ""
@@ -146,19 +147,19 @@ class ModelReply:
 
 
 class Model(Protocol):
-    """Answers requests. It does not retry; the caller decides when that is allowed."""
+    """A model answers requests. It does not retry; the caller decides when a retry is allowed."""
 
     async def credential(self) -> str:
-        """Return the credential whose limits a call counts against; empty if there is none.
+        """Return the credential whose limits apply to a call; empty if there is none.
 
-        A provider, ":" and a host if it is not the provider's own, "@" and a tenant if the key is that tenant's:
-        "openai", "openai:proxy.example.com", "anthropic@acme". A provider of RUNLANE_PROVIDERS has its name there. It
-        may change when a secret is set or removed.
+        It consists of the provider, ":" and a host if it is not the provider's own, and "@" and a tenant if the key is
+        that tenant's: "openai", "openai:proxy.example.com", "anthropic@acme". A provider of RUNLANE_PROVIDERS has its
+        name in the setting. The credential may change when a secret is set or removed.
         """
         ...
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
-        """Return the whole answer; `delta` gets its pieces as they arrive. Raise ModelFailed."""
+        """Return the whole answer. `delta` receives its pieces as they arrive. Raise ModelFailed if the call fails."""
         ...
 
 
@@ -167,7 +168,7 @@ class DelayedModel(Protocol):
     """A model with a known delay before its answer, so that a long delay does not occupy a worker slot."""
 
     def delay_before_answer(self, request: ModelRequest, /) -> float:
-        """Return the seconds before the first piece of the answer. Raises ModelFailed."""
+        """Return the seconds before the first piece of the answer. Raise ModelFailed if the call cannot succeed."""
         ...
 
 
@@ -175,7 +176,7 @@ class DelayedModel(Protocol):
 class ModelContext:
     """The context of a model call: definitions may configure the model, and credentials belong to a tenant.
 
-    `redactor` is the run's: a secret of the tenant that is used for a call is added to it.
+    `redactor` is the run's redactor. A secret of the tenant that is used for a call is added to it.
     """
 
     orchestration: Orchestration | None = None
@@ -186,13 +187,13 @@ class ModelContext:
 
 
 class ModelFactory(Protocol):
-    """Creates the model of a name. Raises ModelFailed if the model does not exist."""
+    """Creates the model of a name. It raises ModelFailed if the model does not exist."""
 
     def __call__(self, name: str, context: ModelContext, /) -> Model: ...
 
 
 class ModelRegistry:
-    """The models of this process. Applications add their own: `models.register("acme", acme_model)`."""
+    """The models of this process. Applications can register models: `models.register("acme", acme_model)`."""
 
     def __init__(self, default: str | None = None) -> None:
         self._default = default
@@ -202,7 +203,10 @@ class ModelRegistry:
         self._adopted: set[str] = set()
 
     def adopt(self, other: ModelRegistry) -> None:
-        """Take the default and the models of `other` in place of those adopted before; registered models stay."""
+        """Replace the default and the models that were adopted before with those of `other`.
+
+        Registered models are kept.
+        """
         registered = {prefix: made for prefix, made in self._factories.items() if prefix not in self._adopted}
         for prefix in other._factories:
             if prefix in registered:
@@ -220,7 +224,7 @@ class ModelRegistry:
     def register(self, prefix: str, factory: ModelFactory, *, models: Collection[str] = ()) -> None:
         """Register a factory for `prefix` and every name that begins with it and a colon.
 
-        `models` are names of models that it serves; they may be written without the prefix.
+        `models` are names of models of the factory that may be written without the prefix.
         """
         if not prefix or ":" in prefix:
             raise ValueError(f"{prefix!r} is not a valid prefix of models. It must not be empty or contain a colon.")
@@ -234,7 +238,7 @@ class ModelRegistry:
         self._turned_off[prefix] = setting
 
     def find(self, name: str | None, context: ModelContext) -> tuple[str, Model]:
-        """Return the full name and the model of a name, or of the default."""
+        """Return the full name and the model for a name, or for the default."""
         chosen = name or (context.agent.model if context.agent is not None else None)
         if chosen is not None and name is None and context.agent is not None and context.agent.provider:
             chosen = self._with_provider(chosen, context.agent.provider)
@@ -242,7 +246,7 @@ class ModelRegistry:
         if chosen is None:
             raise ModelFailed(
                 "unknown_model",
-                f"No model is set. Give the step or its agent a model, or set RUNLANE_DEFAULT_MODEL. {self._known()}",
+                f"No model is set. Set `model` in the step or its agent, or RUNLANE_DEFAULT_MODEL. {self._known()}",
             )
         resolved = resolve_model(chosen, self._served)
         if resolved.name is None:
@@ -257,12 +261,12 @@ class ModelRegistry:
         if setting is not None:
             return (
                 f'The model "{name}" cannot be used: models called "{prefix}" are disabled. Choose another '
-                f"model, or let the operator set {setting}=true on the workers."
+                f"model, or ask an operator to set {setting}=true on the workers."
             )
         return f'No model "{name}" exists{nearest(prefix, self._factories)}. {self._known()}'
 
     def _with_provider(self, name: str, provider: str) -> str:
-        # A colon may belong to the model's tag, as in llama3:8b.
+        # A colon may belong to the tag of a model, such as llama3:8b.
         return name if name.partition(":")[0] in self._factories else f"{provider}:{name}"
 
     def _known(self) -> str:

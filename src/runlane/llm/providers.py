@@ -1,8 +1,8 @@
 """Providers: OpenAI, Anthropic, Google, Ollama, OpenRouter and every OpenAI-compatible server.
 
-Calls use pydantic-ai's models, which implement the wire formats; turns, limits, retries and records are Runlane's. So
-each call is one streamed request without retries, and every failure has a code. The key is the tenant's secret, or else
-that of this process. It is looked up for each call, so a new one takes effect at once.
+Calls use pydantic-ai's models, which implement the wire formats. Turns, limits, retries and records are Runlane's own.
+So each call is one streamed request without retries, and every failure has a code. The key is the tenant's secret, or
+else the key of this process. It is looked up for each call, so a new key takes effect at once.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ class Providers:
     def __init__(self, values: Values) -> None:
         self._values = values
         self.clients = ProviderClients()
-        # The clients share one connection pool; a call that finds no free connection fails.
+        # The clients share one connection pool. Without this gate, a call that finds no free connection would fail.
         self.connections = FairGate(MAX_CONNECTIONS, MAX_CONNECTIONS // 2)
         self.endpoints: dict[str, Endpoint] = {}
 
     async def access(self, endpoint: Endpoint, tenant: str, redactor: Redactor) -> Credential | None:
-        """Return the key for an endpoint: the tenant's own, or else that of this process; None if none is configured.
+        """Return the key for an endpoint: the tenant's key, else the key of this process; None if neither is
+        configured.
 
-        A key of the tenant is added to the run's redactor. The key of this process is not: a tenant could find it out
-        by comparing what is redacted.
+        A key of the tenant is added to the run's redactor. The key of this process is not added: a tenant could guess
+        it by observing which text is redacted.
         """
         found: Mapping[str, str] = await self._values(tenant, endpoint.secrets) if endpoint.secrets else {}
         for name in endpoint.secrets:
@@ -59,9 +60,9 @@ class Providers:
         return None if endpoint.needs_key else Credential(None)
 
     async def warm_up(self, prefixes: Set[str]) -> None:
-        """Import what the models with these prefixes need; unknown prefixes are ignored."""
+        """Import the packages that the models with these prefixes need. Unknown prefixes are ignored."""
         for prefix in sorted(prefixes & self.endpoints.keys()):
-            # The call that needs a missing SDK reports it.
+            # A missing SDK is reported by the call that needs it.
             with contextlib.suppress(ImportError):
                 await self.clients.warm_up(self.endpoints[prefix])
 
@@ -81,9 +82,9 @@ class ProviderModel:
         self._providers = providers
 
     async def credential(self) -> str:
-        """Return the provider, its host if it is not the default one, and the tenant if the key is the tenant's.
+        """Return the provider, its host if it is not the default, and the tenant if the key belongs to the tenant.
 
-        A provider of RUNLANE_PROVIDERS has the name that the operator gave it.
+        A provider of RUNLANE_PROVIDERS has the name that the operator chose.
         """
         endpoint = self._endpoint
         shown = endpoint.prefix if endpoint.api == "compatible" else endpoint.provider
@@ -93,14 +94,14 @@ class ProviderModel:
         access = await self._providers.access(endpoint, self._tenant, self._redactor)
         if access is None:
             return shown
-        # The client is created here, since the first time takes seconds, and a call must not hold a slot meanwhile.
-        # The call itself reports errors.
+        # The client is created here because its creation can take seconds, and a call must not hold a slot meanwhile.
+        # Errors are reported by the call.
         with contextlib.suppress(Exception):
             await self._client(access)
         return f"{shown}@{self._tenant}" if access.own else shown
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
-        """Make one streamed call of the provider."""
+        """Call the provider once, with streaming, and return its answer."""
         access = await self._providers.access(self._endpoint, self._tenant, self._redactor)
         if access is None:
             names = " or ".join(self._endpoint.secrets)
@@ -127,13 +128,14 @@ class ProviderModel:
         return await self._providers.clients.model(self._endpoint, access, self.name.partition(":")[2])
 
     def _check(self, response: ModelResponse) -> None:
-        """Reject a response that is not a complete answer."""
+        """Raise ModelFailed if a response is not a complete answer."""
         reason = response.finish_reason
         if reason == "content_filter":
             raise ModelFailed("content_refused", f"{self.name} refused to answer.")
         if reason == "error":
             raise ModelFailed("model_error", f"{self.name}: the provider failed while it answered.", retryable=True)
-        # Without a finish reason the provider library assumes a stop, but the connection may have broken.
+        # Without a finish reason, the provider library assumes that the answer is complete, but the connection may have
+        # broken.
         if response.state != "complete" or not (response.provider_details or {}).get("finish_reason"):
             raise broken_off(self.name)
         if reason == "length" and not any(part.part_kind in {"text", "tool-call"} for part in response.parts):
@@ -248,7 +250,7 @@ async def _stream(model: WireModel[Any], request: ModelRequest, fold: ResponseFo
 
 
 def _cost_usd(response: ModelResponse, endpoint: Endpoint, name: str) -> float | None:
-    """Return what an answer cost; None if it is unknown. Prices are part of the installation, not fetched."""
+    """Return the cost of an answer; None if it is unknown. Prices are part of the installation and are not fetched."""
     usage = response.usage
     if usage.unmeasured_requests:
         return None

@@ -1,10 +1,10 @@
-"""The scripted model: fixed answers, so that examples and tests need no provider.
+"""The scripted model: fixed answers for examples and tests without a provider.
 
-`scripted` uses the answers of the agent, or those of the orchestration under the step's id; `scripted:NAME` those of
-the orchestration under that name; `scripted:FILE.json` those of a file in an allowed directory. An answer with `when`
-is used for every prompt that contains it; the others are used in order, by the number of the call, and the last one
-repeats. The caller's number survives a crash, so the same call gets the same answer. The delays of an answer are
-bounded, because a worker keeps its slot while pieces are written.
+`scripted` uses the answers of the agent, or the answers of the orchestration under the step's id. `scripted:NAME` uses
+the answers of the orchestration under that name, `scripted:FILE.json` the answers of a file in an allowed directory. An
+answer with `when` is used for every prompt that contains that string. The other answers are used in order, by the
+number of the call; the last one repeats. The number of a call is the same after a crash, so the call gets the same
+answer. The delays of an answer are limited, because a worker keeps its slot while pieces are written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_ENTRIES: Final = 100_000
 _SHOWN: Final = 200
 _LOGGED: Final = 2000
 _PIECES: Final = 50
-# The sum of all delays of one answer.
+# The maximum sum of all delays of one answer.
 MAX_DELAY_SECONDS: Final = 3600.0
 
 
@@ -45,7 +45,7 @@ class _Part(BaseModel):
 
 
 class ScriptedFailure(_Part):
-    """How a scripted answer fails."""
+    """The failure of a scripted answer."""
 
     code: str = Field(default="model_error", min_length=1, max_length=100)
     message: str = Field(default="The script says that the model fails.", max_length=2000)
@@ -77,7 +77,7 @@ class ScriptedAnswer(_Part):
     @model_validator(mode="after")
     def _has_content(self) -> ScriptedAnswer:
         if not self.model_fields_set & {"say", "fail", "tool", "calls"}:
-            raise ValueError("give one of say, tool, calls and fail")
+            raise ValueError("set one of say, tool, calls and fail")
         return self
 
     @model_validator(mode="after")
@@ -116,7 +116,7 @@ class ScriptedModel:
         return ""
 
     def delay_before_answer(self, request: ModelRequest, /) -> float:
-        """Return the delay that the script has for this call."""
+        """Return the delay of the script's answer to this call."""
         return self._chosen(request).delay_seconds
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
@@ -180,7 +180,7 @@ class ScriptedModel:
         }
         line = orjson.dumps(call, option=orjson.OPT_APPEND_NEWLINE)
         try:
-            # One append per line, so that lines of several processes do not mix.
+            # Each line is one append, so that lines of several processes do not mix.
             file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 os.write(file, line)
@@ -191,7 +191,7 @@ class ScriptedModel:
 
 
 def scripted(directories: Sequence[Path] = ()) -> ModelFactory:
-    """Return the factory for `scripted`. Files are read, and calls written, only within these directories."""
+    """Return the factory for `scripted`. Files are read and calls are written only within these directories."""
     allowed = tuple(directory.resolve() for directory in directories)
 
     def make(name: str, context: ModelContext) -> ScriptedModel:
@@ -258,7 +258,7 @@ def _from_file(name: str, script: str, allowed: tuple[Path, ...]) -> ScriptedMod
 
 
 def _within(name: str, starts: tuple[Path, ...], allowed: tuple[Path, ...], *, must_exist: bool = True) -> Path | None:
-    """Return the file of this name, unless a link or dots lead out of the allowed directories."""
+    """Return the file of this name; None if a link or dots lead out of the allowed directories."""
     for start in starts:
         try:
             path = (start / name).resolve()

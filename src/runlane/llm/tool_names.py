@@ -1,8 +1,8 @@
-"""Names of tools as all providers accept them: letters, digits, `_` and `-`, no digit first, at most 64 characters.
+"""Names of tools that all providers accept: letters, digits, `_` and `-`, no digit first, at most 64 characters.
 
-Tools, tasks and agents may have dots and longer names, and those of MCP servers also slashes. Such a name is translated
-for the provider and back. The translation depends only on the offered tools, so it is the same for a whole
-conversation, even after a takeover.
+Names of tools, tasks and agents may be longer and contain dots; names of MCP tools may also contain slashes. Such names
+are translated for the provider and back. The translation depends only on the offered tools, so it is the same for a
+whole conversation, even after a takeover.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class ToolNames:
         self._ours: dict[str, str] = {}
         offered = [offer.name for offer in request.offers]
         called = [call.name for line in request.messages for call in line.calls]
-        # Valid names stay, and the names of offers do not depend on earlier calls.
+        # Valid names are kept, and the names of offered tools do not depend on earlier calls.
         for names in (offered, called):
             self._add(name for name in names if _VALID.fullmatch(name))
             self._add(sorted(names))
 
     def translate_request(self, request: ModelRequest) -> ModelRequest:
-        """Return the request with the provider's names."""
+        """Return the request with the names for the provider."""
         if all(name == theirs for name, theirs in self._theirs.items()):
             return request
         return replace(
@@ -45,11 +45,11 @@ class ToolNames:
         )
 
     def ours(self, call: ToolCall) -> ToolCall:
-        """Return a call with our names."""
+        """Return a call with the original names."""
         return replace(call, name=self._ours.get(call.name, call.name))
 
     def translate_deltas(self, delta: Delta | None) -> Delta | None:
-        """Return a callback that passes pieces on with our names."""
+        """Return a callback that passes pieces on with the original names; None without a callback."""
         if delta is None:
             return None
 

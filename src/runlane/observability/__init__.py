@@ -1,1 +1,1 @@
-"""Observability: metrics, tracing, the context of log lines, and one log line per outage."""
+"""Observability: metrics, tracing, log context, and one log line per outage."""

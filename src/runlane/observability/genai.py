@@ -1,7 +1,7 @@
 """Spans and metrics of steps, model calls and tool calls, by OpenTelemetry's conventions for generative AI.
 
-Only names, numbers and ids are recorded. Prompts, answers, arguments and results are content of tenants, and so are
-the messages of errors: a span has the code of an error, and the run has its text.
+Only names, numbers and ids are recorded. Prompts, answers, arguments, results and error messages are content of
+tenants. So a span contains the code of an error; the run contains its message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from runlane.observability import metrics, tracing
 
 _OFF: Final = nullcontext(None)
-# Labels come from definitions, which tenants write.
+# The values of these labels come from definitions, which tenants write.
 _LABEL_CHARACTERS: Final = 100
 
 
@@ -27,7 +27,7 @@ class ModelCallSpan:
         self._span = span
 
     def answered(self, model: str, tokens_in: int, tokens_out: int, cost_usd: float | None) -> None:
-        """Record the usage of the answer. `model` is the one that the provider reports."""
+        """Record the usage of the answer. `model` is the name that the provider reports."""
         metrics.MODEL_TOKENS.add(self._provider, self._model, "in", count=tokens_in)
         metrics.MODEL_TOKENS.add(self._provider, self._model, "out", count=tokens_out)
         metrics.MODEL_COST_USD.add(self._provider, self._model, count=float(cost_usd or 0.0))
@@ -43,7 +43,7 @@ class ModelCallSpan:
 
 @contextmanager
 def model_call(credential: str, name: str, agent: str | None) -> Generator[ModelCallSpan]:
-    """Trace and count a model call. `name` is the full name of the model; a scripted one has no credential."""
+    """Trace and count a model call. `name` is the full name of the model. A scripted model has no credential."""
     prefix, _, rest = name.partition(":")
     provider = provider_of(credential) or prefix
     model = rest or name
@@ -80,7 +80,7 @@ def tool_call_span(tool: str, call_id: str) -> AbstractContextManager[Any]:
 
 
 def agent_span(agent: str) -> AbstractContextManager[Any]:
-    """Return a span of an agent that works on a task."""
+    """Return a span of an agent's execution."""
     if tracing.provider() is None:
         return _OFF
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent, "gen_ai.agent.id": agent}
@@ -88,7 +88,7 @@ def agent_span(agent: str) -> AbstractContextManager[Any]:
 
 
 def step_span(step_id: str, kind: str, path: str, tries: int) -> AbstractContextManager[Any]:
-    """Return a span of one try of a step."""
+    """Return a span of one attempt of a step."""
     if tracing.provider() is None:
         return _OFF
     attributes = {

@@ -1,7 +1,7 @@
 """Instruments: counters, gauges and histograms as plain numbers, and their text format for Prometheus.
 
 A worker must stay small and a run must stay cheap, so no metrics library is used: counting is one addition. The number
-of label values is bounded, because each of them is a time series for as long as the process lives.
+of label values is limited, because each value is a time series until the process ends.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-# Stands for the label values beyond the bound of an instrument.
+# Replaces label values beyond the limit of an instrument.
 OTHER = "other"
 MAX_SERIES = 1000
 
 
 class Instrument(Protocol):
-    """What a metrics endpoint renders."""
+    """An object that a metrics endpoint renders."""
 
     def lines(self) -> Iterator[str]:
-        """Return its lines in the text format of Prometheus."""
+        """Yield the lines of the instrument in the text format of Prometheus."""
         ...
 
 
 class Counter:
-    """A counter that only increases."""
+    """A counter, which can only increase."""
 
     __slots__ = ("name", "purpose", "value")
 
@@ -42,7 +42,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that goes up and down."""
+    """A number that can increase and decrease."""
 
     __slots__ = ("name", "purpose", "value")
 
@@ -60,7 +60,7 @@ class Gauge:
 
 
 class LabeledCounter:
-    """Counters by the values of their labels. Beyond a bound, further values are counted as `other`."""
+    """Counters by label values. Values beyond the limit are counted as `other`."""
 
     __slots__ = ("_most", "labels", "name", "purpose", "values")
 
@@ -101,7 +101,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, int]]:
-        """Return each bound as a string with the number of values up to it; the last is +Inf."""
+        """Return each bound as a string, with the number of values up to that bound. The last bound is +Inf."""
         found: list[tuple[str, int]] = []
         so_far = 0
         for bound, count in zip((*(f"{bound:g}" for bound in self.bounds), "+Inf"), self.counts, strict=True):
@@ -114,7 +114,7 @@ class Histogram:
         yield from self.samples((), ())
 
     def samples(self, labels: Sequence[str], values: Sequence[str]) -> Iterator[str]:
-        """Return its samples with these labels."""
+        """Yield the samples with these labels."""
         buckets = self.buckets()
         for bound, count in buckets:
             yield f"{self.name}_bucket{_labels((*labels, 'le'), (*values, bound))} {count}"
@@ -124,7 +124,7 @@ class Histogram:
 
 
 class LabeledHistogram:
-    """Histograms by the value of one label. Beyond a bound, further values are counted as `other`."""
+    """Histograms by the values of one label. Values beyond the limit are counted as `other`."""
 
     __slots__ = ("_bounds", "_most", "label", "name", "purpose", "series")
 
@@ -137,7 +137,7 @@ class LabeledHistogram:
         self.series: dict[str, Histogram] = {}
 
     def observe(self, value: float, label: str) -> None:
-        """Count a value under a value of the label."""
+        """Count a value under a label value."""
         found = self.series.get(label)
         if found is None:
             if len(self.series) >= self._most:
@@ -152,7 +152,7 @@ class LabeledHistogram:
 
 
 class Info:
-    """A constant with facts as labels; its value is 1."""
+    """A metric with the constant value 1, whose labels contain information."""
 
     __slots__ = ("_facts", "name", "purpose")
 

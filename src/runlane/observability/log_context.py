@@ -1,7 +1,7 @@
-"""The log context of a run: fields that every log line written while it executes carries.
+"""The log context of a run: fields of every log line that is written while the run is executed.
 
-They are structlog's own context variables, found by the prefix of their name. Set directly, they cost a tenth of what
-bind_contextvars does, which looks each one up by name for every run.
+They are structlog's own context variables, found by the prefix of their names. Setting them directly takes a tenth of
+the time of bind_contextvars, which looks up each name for every run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _run_id, _attempt, _worker, _tenant = (
 
 
 def set_log_context(run_id: str, attempt: int, tenant: str, worker_id: str | None) -> None:
-    """Set the fields for this context, which must be the run's own."""
+    """Set the fields in the current context, which must belong to the run only."""
     _run_id.set(run_id)
     _attempt.set(attempt)
     _worker.set(worker_id)

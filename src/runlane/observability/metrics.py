@@ -1,7 +1,7 @@
-"""The metrics of a process: what it counted and measured since it started.
+"""The metrics of a process since its start.
 
-The metrics endpoints of the API and of a worker render them. A counter that a transaction increases may count a
-transaction twice that the database made it repeat, which is rare.
+The metrics endpoints of the API and of workers render them. If the database makes a transaction repeat, which is rare,
+a counter in that transaction is incremented twice.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from runlane.version import VERSION
 SECONDS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
 )  # fmt: skip
-# Fewer buckets for the instruments that have many label values.
+# Instruments with many label values have fewer buckets.
 _LONG_SECONDS: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 _QUERY_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 5.0)
 SIZES: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
-# Definitions come and go, and each target would be a series of its own.
+# Definitions are created and deleted, and each target is a separate time series.
 _TARGETS: Final = 200
 
 BUILD = Info("runlane_build_info", "The version of this process.", version=VERSION)
@@ -39,7 +39,7 @@ LOST_WORKERS = Counter("runlane_lost_workers", "Workers that this process declar
 ACCEPTS = Counter("runlane_accept_requests", "Requests to start a run that this process has answered.")
 RUNS_ACCEPTED = Counter("runlane_runs_accepted", "Runs that this process stored, without repeated requests.")
 RUNS_ENDED = LabeledCounter(
-    "runlane_runs_ended", "Runs that ended, by what they executed and how.", ("target", "outcome"), most=4 * _TARGETS
+    "runlane_runs_ended", "Runs that ended, by target and outcome.", ("target", "outcome"), most=4 * _TARGETS
 )
 ATTEMPTS = LabeledCounter("runlane_attempts", "Attempts that ended, by outcome.", ("outcome",))
 RUN_WAIT_SECONDS = LabeledHistogram(
@@ -72,10 +72,10 @@ SCHEDULE_DELAY_SECONDS = Histogram(
 )
 WEBHOOK_ATTEMPTS = LabeledCounter(
     "runlane_webhook_attempts",
-    "Tries of webhook deliveries by this process: delivered, retried later, or given up.",
+    "Attempts of webhook deliveries by this process: delivered, retried later, or given up.",
     ("outcome",),
 )
-WEBHOOK_SECONDS = Histogram("runlane_webhook_seconds", "How long tries of webhook deliveries took.", SECONDS)
+WEBHOOK_SECONDS = Histogram("runlane_webhook_seconds", "How long attempts of webhook deliveries took.", SECONDS)
 MODEL_CALLS = LabeledCounter(
     "runlane_model_calls", "Model calls of this worker, by outcome.", ("provider", "model", "outcome"), most=400
 )
@@ -95,10 +95,10 @@ PROVIDER_WAIT_SECONDS = LabeledHistogram(
     SECONDS,
 )
 PROVIDER_BACKOFFS = LabeledCounter(
-    "runlane_provider_backoffs", "Requests of providers to slow down that this worker received.", ("provider",)
+    "runlane_provider_backoffs", "Rate limit responses of providers that this worker received.", ("provider",)
 )
 BUDGET_NOTICES = LabeledCounter(
-    "runlane_budget_notices", "Budgets that were nearly or wholly spent, by scope and share.", ("scope", "percent")
+    "runlane_budget_notices", "Notices about budgets that reached a share, by scope and percent.", ("scope", "percent")
 )
 DATABASE_IN_USE = Gauge("runlane_db_pool_in_use", "Database connections of this process that are in use.")
 QUERY_SECONDS = LabeledHistogram(
@@ -147,7 +147,7 @@ def render() -> str:
 
 
 def observe_statement(name: str, seconds: float) -> None:
-    """Count a database statement, and keep it if it was slow."""
+    """Count a database statement. Record it if it was slow."""
     QUERY_SECONDS.observe(seconds, name)
     if seconds >= SLOW_SECONDS:
         SLOW_STATEMENTS.add(name, seconds)

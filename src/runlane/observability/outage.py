@@ -1,7 +1,7 @@
-"""Log an outage of the database once per process, however many loops notice it.
+"""Log an outage of the database once per process, even if many loops detect it.
 
-When the database is unavailable, every loop of a process fails several times a second. One warning reports it, a
-reminder with the number of failures follows now and then, and one line reports that it is available again.
+If the database is unavailable, every loop of a process fails several times a second. One warning reports the outage,
+reminders with the number of failures follow at intervals, and one line reports that the database is available again.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import structlog
 log = structlog.get_logger(__name__)
 
 _REMINDER_SECONDS: Final = 30.0
-# A success between failures does not end an outage, since some connections may still work.
+# A success between failures does not end an outage, because some connections may still work.
 _QUIET_SECONDS: Final = 1.0
 
 
 class OutageLog:
-    """Notes failures and successes of one database, from any thread."""
+    """Records failures and successes of one database. It may be called from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._began_at = self._failed_at = self._logged_at = 0.0
-        # Failures since the outage began; 0 without one.
+        # Failures since the outage began; 0 without an outage.
         self._failures = 0
 
     def failed(self, during: str, error: str) -> None:
-        """Note that the database did not respond."""
+        """Record that the database did not respond."""
         now = self._clock()
         with self._lock:
             first = self._failures == 0
@@ -47,7 +47,7 @@ class OutageLog:
             log.warning("database_still_away", seconds=round(now - began_at, 1), failures=failures, error=error)
 
     def succeeded(self) -> None:
-        """Note that the database responded. Cheap without an outage."""
+        """Record that the database responded. Without an outage, this is cheap."""
         if not self._failures:
             return
         now = self._clock()

@@ -1,4 +1,4 @@
-"""Memory and processor time of this process, as its heartbeat reports them, without the processes that it starts."""
+"""Memory and processor time of this process, without its child processes, for its heartbeat."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class Usage(NamedTuple):
-    """Resident memory, and the share of one core since the last sample; above 100 with several busy threads."""
+    """Resident memory, and the share of one core since the last sample, which exceeds 100 with several busy threads."""
 
     memory_bytes: int
     cpu_percent: float
 
 
 class UsageMeter:
-    """Remembers the last sample. Used from one thread."""
+    """Stores the last sample. It must be used from one thread."""
 
     def __init__(self) -> None:
         self._at = time.monotonic()
         self._used = time.process_time()
 
     def sample(self) -> Usage:
-        """Return the usage of this moment, and of the time since the last sample."""
+        """Return the current memory, and the processor share since the last sample."""
         at, used = time.monotonic(), time.process_time()
         elapsed = max(at - self._at, 1e-6)
         share = 100 * (used - self._used) / elapsed
@@ -38,7 +38,7 @@ class UsageMeter:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory; where the system does not report it, the highest so far."""
+    """Return the resident memory. If the system does not report it, return the peak."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

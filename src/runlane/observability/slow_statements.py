@@ -1,7 +1,7 @@
 """The slowest database statements of this process within the last hour.
 
-A fast statement costs one comparison. Each name is kept once, with its slowest execution and a count, so the memory is
-bounded by the number of statements.
+A fast statement costs one comparison. Each name is stored once, with its slowest execution and a count, so the memory
+is limited by the number of different statements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class SlowStatement:
-    """The slowest execution of a statement, when it was, and how many executions were slow since the first one."""
+    """The slowest execution of a statement, its time, and the number of slow executions since the first one."""
 
     name: str
     seconds: float
@@ -34,7 +34,10 @@ class SlowStatements:
         self._found: dict[str, SlowStatement] = {}
 
     def add(self, name: str, seconds: float) -> None:
-        """Count a slow execution. One whose slowest execution was more than an hour ago begins again."""
+        """Count a slow execution.
+
+        If the slowest execution of the statement is more than an hour old, the record begins again.
+        """
         now = self._clock()
         known = self._found.get(name)
         if known is None or now - known.at > KEPT_SECONDS:
@@ -45,7 +48,7 @@ class SlowStatements:
             self._found[name] = SlowStatement(name, known.seconds, known.at, known.count + 1)
 
     def slowest(self) -> list[SlowStatement]:
-        """Return the slowest statements of the last hour, the slowest first."""
+        """Return the slowest statements of the last hour, slowest first."""
         oldest = self._clock() - KEPT_SECONDS
         self._found = {name: one for name, one in self._found.copy().items() if one.at >= oldest}
         return sorted(self._found.values(), key=lambda one: -one.seconds)[:_MOST]

@@ -1,8 +1,8 @@
 """Tracing: one trace from the HTTP request through the queue to each attempt, its calls and its webhooks.
 
-A run stores the W3C traceparent it was accepted under; its attempts and webhooks continue that trace. Without
-RUNLANE_OTLP_ENDPOINT OpenTelemetry is not imported and a span costs one comparison; a traceparent of the caller is
-stored all the same, so that workers with tracing can continue it.
+A run stores the W3C traceparent of the request that started it; its attempts and webhooks continue that trace. Without
+RUNLANE_OTLP_ENDPOINT, OpenTelemetry is not imported and a span costs one comparison. A traceparent of the caller is
+stored even then, so that workers with tracing can continue it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from runlane.version import VERSION
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _OFF: Final = nullcontext(None)
 
-# The OpenTelemetry provider of this process; None while tracing is off. Its types must not be imported here.
+# The OpenTelemetry provider of this process; None if tracing is off. Its types must not be imported here.
 _provider: Any = None
 
 
 def start_tracing(settings: Settings, service: str) -> None:
-    """Start to export spans if the settings have an endpoint. Once per process."""
+    """Start to export spans if the settings contain an endpoint. Call it once per process."""
     global _provider  # noqa: PLW0603 - a process has one exporter, like its log
     if settings.otlp_endpoint is None or _provider is not None:
         return
@@ -91,12 +91,12 @@ def stop_tracing() -> None:
 
 
 def provider() -> Any:
-    """Return the provider of this process; None while tracing is off."""
+    """Return the provider of this process; None if tracing is off."""
     return _provider
 
 
 def valid_parent(traceparent: str | None) -> str | None:
-    """Return a traceparent if it is valid by W3C Trace Context. An invalid one starts a new trace."""
+    """Return a traceparent if it is valid by W3C Trace Context, else None, which starts a new trace."""
     if traceparent is None or len(traceparent) > 256:
         return None
     found = _TRACEPARENT.fullmatch(traceparent)
@@ -109,7 +109,7 @@ def valid_parent(traceparent: str | None) -> str | None:
 
 
 def span(name: str, attributes: Mapping[str, Any], parent: str | None = None) -> AbstractContextManager[Any]:
-    """Return a span, under the given parent or else under the current span."""
+    """Return a span under the given parent, or else under the current span."""
     if _provider is None:
         return _OFF
     return _span(name, parent, attributes)
@@ -122,10 +122,10 @@ def quiet_span(
     kind: Literal["internal", "client"] = "internal",
     parent: str | None = None,
 ) -> Generator[Any]:
-    """Return a span, or None while tracing is off. A failure is recorded by its code, without message and traceback.
+    """Return a span, or None if tracing is off. A failure is recorded by its code, without message and traceback.
 
-    An exception whose `code` is None is not a failure, such as the suspension of a step.
-    `parent` is a traceparent; without one the span belongs to the current span.
+    An exception whose `code` is None is not a failure, such as the suspension of a step. `parent` is a traceparent.
+    Without it, the parent is the current span.
     """
     if _provider is None:
         yield None
@@ -143,7 +143,7 @@ def quiet_span(
 
 
 def mark_failed(started: Any, code: str) -> None:
-    """Mark a span as failed with a code. Nothing happens without a span."""
+    """Mark a span as failed with a code. Do nothing without a span."""
     if started is None:
         return
     from opentelemetry.trace import StatusCode
@@ -153,7 +153,7 @@ def mark_failed(started: Any, code: str) -> None:
 
 
 def set_attributes(started: Any, attributes: Mapping[str, str]) -> None:
-    """Set the outcome on a span; an `error` among the attributes marks it as failed."""
+    """Set the outcome as attributes of a span. The attribute `error` marks the span as failed."""
     from opentelemetry.trace import StatusCode
 
     for name, value in attributes.items():
@@ -163,7 +163,7 @@ def set_attributes(started: Any, attributes: Mapping[str, str]) -> None:
 
 
 def current_parent() -> str | None:
-    """Return the current span as a traceparent, for another process; None while tracing is off."""
+    """Return the current span as a traceparent for another process; None if tracing is off."""
     if _provider is None:
         return None
     from opentelemetry import trace

@@ -1,4 +1,4 @@
-"""Guarded HTTP calls to other servers, so that no text of a tenant can reach the internal network."""
+"""Guarded HTTP requests to other servers, so that data of tenants cannot cause calls to the internal network."""
 
 from runlane.outbound.client import Outbound, OutboundResponse
 from runlane.outbound.limits import OutboundLimits

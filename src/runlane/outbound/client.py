@@ -1,7 +1,7 @@
 """Requests to other servers, and guarded httpx2 clients for libraries that make their own requests.
 
-One instance serves a process. Its requests share no state, in particular no cookies, because they are made for many
-tenants. The HTTP library is loaded by the first request, because most workers never make one.
+One instance serves a process. Its requests share no state and in particular no cookies, because they are made for many
+tenants. The HTTP library is loaded at the first request, because most workers never make one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _DEFAULTS: Final = OutboundLimits()
 _CUT_OFF_SECONDS: Final = 1.0
 _USER_AGENT: Final = f"runlane/{VERSION}"
-# The server names the charset, and most of Python's codecs must not be applied to its bytes.
+# The server names the charset. Most of Python's codecs must not be applied to its bytes.
 _CHARSETS: Final = {"utf-8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "windows-1252", "utf-16", "utf-16le"}
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundResponse:
-    """A response. Names of headers are case-insensitive. `address` is the one that was connected to, if known."""
+    """A response. Names of headers are case-insensitive. `address` is the address of the connection, if known."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,7 +48,7 @@ class OutboundResponse:
 
     @property
     def text(self) -> str:
-        """The body as text; bytes that cannot be decoded are replaced."""
+        """The body as a string. Bytes that cannot be decoded are replaced."""
         charset = self.headers.get("content-type", "").lower().partition("charset=")[2].partition(";")[0].strip(" \"'")
         return self.body.decode(charset if charset in _CHARSETS else "utf-8", "replace")
 
@@ -56,8 +56,9 @@ class OutboundResponse:
 class Outbound:
     """Calls other servers. `resolve` and `ssl_context` are for tests and special networks.
 
-    `connections` shares the connections of this process between tenants; a caller enters it before its time limit
-    starts."""
+    `connections` divides the connections of this process fairly between tenants. A caller enters it before its timeout
+    starts.
+    """
 
     def __init__(
         self, settings: Settings, *, resolve: Resolve = resolve_name, ssl_context: SSLContext | None = None
@@ -76,21 +77,24 @@ class Outbound:
         return GuardedTransport(Guard(self._allowed, self._resolve), self._certificates, limits)
 
     def _certificates(self) -> SSLContext:
-        """Return the context of all https connections. It is created for the first one, since it takes megabytes."""
+        """Return the context of all https connections.
+
+        It is created for the first connection, because it takes megabytes.
+        """
         import httpx2
 
         if self._ssl_context is None:
-            # Certificates of an operator's own authority (SSL_CERT_FILE) are used; proxies and .netrc are not.
+            # An operator's own certificate authority (SSL_CERT_FILE) is used; proxies and .netrc are not.
             self._ssl_context = httpx2.create_ssl_context()
         return self._ssl_context
 
     def client(
         self, limits: OutboundLimits = _DEFAULTS, *, headers: Mapping[str, str] | None = None
     ) -> httpx2.AsyncClient:
-        """Return a guarded client for a library that takes one. The caller closes it.
+        """Return a guarded client for a library that accepts one. The caller closes it.
 
-        It raises OutboundRefused, OutboundTimeout and OutboundTooLarge besides the errors of httpx2. It follows
-        redirects. For endless streams, pass limits without a total time and without a size.
+        The client raises OutboundRefused, OutboundTimeout and OutboundTooLarge in addition to the errors of httpx2. It
+        follows redirects. For endless streams, pass limits without a total time and without a size.
         """
         import httpx2
 
@@ -112,10 +116,10 @@ class Outbound:
         limits: OutboundLimits = _DEFAULTS,
         keep_bytes: int | None = None,
     ) -> OutboundResponse:
-        """Send a request and read the whole response. Raises OutboundError, whose message contains only the origin of
-        the request.
+        """Send a request and read the whole response. Raise OutboundError, whose message contains only the request's
+        origin.
 
-        With `keep_bytes`, at most that much of the body is read, and what goes wrong after the headers is ignored.
+        With `keep_bytes`, at most that many bytes of the body are read, and errors after the headers are ignored.
         """
         import httpx2
 
@@ -143,7 +147,7 @@ class Outbound:
             raise
 
     async def close(self) -> None:
-        """Close all connections. Safe at any time."""
+        """Close all connections. Safe to call at any time."""
         shared, self._shared = self._shared, None
         if shared is not None:
             await shared.aclose()
@@ -157,7 +161,7 @@ class Outbound:
 
         where = origin(request.url)
         try:
-            # Where the body may be cut off, the body's own time limit ends it first.
+            # If the body may be truncated, the body's own timeout ends it first.
             total = limits.total_seconds
             async with asyncio.timeout(total if total is None or keep_bytes is None else total + _CUT_OFF_SECONDS):
                 return await self._read(request, keep_bytes)
@@ -166,7 +170,7 @@ class Outbound:
         except (TimeoutError, httpx2.TimeoutException):
             raise OutboundTimeout(f"{where} did not answer in time.") from None
         except httpx2.LocalProtocolError:
-            # The message of the library contains the header.
+            # The message of the library contains the header's value.
             refused = OutboundRefused(
                 f"The request to {where} cannot be sent: a header has characters that HTTP does not allow."
             )
@@ -181,7 +185,8 @@ class Outbound:
         if self._shared is None:
             self._shared = self.transport()
         response = await self._shared.handle_async_request(request)
-        # Not a list of pieces: a server may send single bytes, and each piece takes fifty times the size of a byte.
+        # The pieces are not collected in a list: a server may send single bytes, and each piece takes fifty times the
+        # size of a byte.
         body, address = bytearray(), _address(response)
         try:
             async for piece in _stream(response):
@@ -222,7 +227,7 @@ def _parsed(url: str) -> httpx2.URL:
 
 
 def _failure(where: str, message: str) -> OutboundError:
-    """Return the error for a library's message, which is inspected but not passed on."""
+    """Return the error for a library's message, which is inspected but not included."""
     if "too long" in message:
         return OutboundTooLarge(f"{where} answered with more headers than allowed.")
     if "CERTIFICATE_VERIFY_FAILED" in message:

@@ -1,7 +1,7 @@
-"""The guard makes every outbound connection, only to addresses that it has checked.
+"""The guard makes every outbound connection, and only to addresses that it has checked.
 
-A name is resolved once, all its addresses are checked, and the connection goes to one of exactly these addresses, so a
-later change of the name has no effect. TLS still checks the certificate against the name.
+A name is resolved once and all its addresses are checked. The connection goes to one of these addresses, so a later
+change of the name has no effect. TLS still checks the certificate against the name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from runlane.addresses import Address, AllowList, literal, normal_host, odd_numb
 from runlane.errors import OutboundRefused
 from runlane.outbound.resolve import Resolve, resolve_name
 
-# A name may have hundreds of addresses; a few attempts suffice to detect that a server is down.
+# A name may have hundreds of addresses. A few attempts suffice to detect that a server is unavailable.
 _TRIED: Final = 4
 _SHOWN: Final = 253
 _FIX: Final = "To allow it, add it to RUNLANE_OUTBOUND_ALLOW."
 
 
 class Guard(httpcore2.AsyncNetworkBackend):
-    """Connects to allowed destinations, and refuses all others."""
+    """Connects to allowed destinations and refuses all others."""
 
     def __init__(self, allowed: AllowList, resolve: Resolve = resolve_name) -> None:
         self._allowed = allowed
@@ -38,7 +38,7 @@ class Guard(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to one of the addresses of the host, all of which must be allowed."""
+        """Connect to one of the addresses of the host. All its addresses must be allowed."""
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
         try:
@@ -47,7 +47,7 @@ class Guard(httpcore2.AsyncNetworkBackend):
         except TimeoutError:
             raise httpcore2.ConnectTimeout("the name was not resolved in time") from None
         for position, address in enumerate(addresses):
-            # The last address gets all the remaining time, each one before it an equal share.
+            # The last address gets all the remaining time. Each earlier address gets an equal share.
             left = None if until is None else max(0.001, (until - loop.time()) / (len(addresses) - position))
             try:
                 return await self._backend.connect_tcp(
@@ -61,15 +61,15 @@ class Guard(httpcore2.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        """Refuse: servers on Unix sockets trust local clients."""
+        """Refuse the connection, because servers on Unix sockets trust local clients."""
         raise OutboundRefused("Unix sockets must not be called.")
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep, as the interface requires."""
+        """Sleep. The interface requires this method."""
         await asyncio.sleep(seconds)
 
     async def addresses(self, host: str, port: int) -> list[Address]:
-        """Return the distinct addresses of a host. Raises OutboundRefused if any of them must not be called."""
+        """Return the distinct addresses of a host. Raise OutboundRefused if any of them must not be called."""
         name = normal_host(host)
         if "%" in name:
             raise _refused(name, "an address of one network interface")

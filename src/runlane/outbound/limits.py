@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-# Connections of one process, for the requests of all tenants; and how many of them one tenant may use.
+# The maximum number of connections of one process for all tenants, and of one tenant.
 MAX_CONNECTIONS: Final = 100
 TENANT_CONNECTIONS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundLimits:
-    """Bytes are counted before and after decompression; the total time includes redirects and the body. None means no
-    limit, which is for endless streams only. With `max_redirects` 0, a redirect is returned like any other response."""
+    """The limits of one request. None means no limit, which is for endless streams only.
+
+    Bytes are counted before and after decompression. The total time includes redirects and the body. With
+    `max_redirects` 0, a redirect is returned like any other response.
+    """
 
     connect_seconds: float = 10.0
     read_seconds: float | None = 60.0
@@ -24,7 +27,7 @@ class OutboundLimits:
 
     @property
     def timeouts(self) -> dict[str, float | None]:
-        """The timeouts that httpx2 enforces."""
+        """The timeouts in the form that httpx2 expects."""
         return {
             "connect": self.connect_seconds,
             "read": self.read_seconds,

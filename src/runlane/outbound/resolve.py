@@ -1,4 +1,4 @@
-"""Resolve names by the system's resolver."""
+"""Resolve names with the system's resolver."""
 
 from __future__ import annotations
 

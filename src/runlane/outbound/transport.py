@@ -1,8 +1,8 @@
-"""The transport of httpx2 clients, with bounds on everything that a server can cause.
+"""The transport of httpx2 clients, with limits for everything that a server controls.
 
-Redirects are followed here and not by clients, so that every user of the transport has the same protection: each hop
-is guarded, and only harmless headers go to another origin. Responses are decompressed here too, because only then can
-their true size be counted while they arrive.
+Redirects are followed here and not by clients, so that every user of the transport has the same protection: each hop is
+guarded, and only harmless headers are sent to another origin. Responses are decompressed here as well, because only
+then can their real size be counted while they arrive.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _REDIRECTS: Final = {301, 302, 303, 307, 308}
 # Headers that may be sent to another origin. Any other header may contain a credential.
 _HARMLESS: Final = {"accept", "accept-language", "content-type", "user-agent"}
 _OF_BODIES: Final = {"content-type", "content-length", "content-encoding", "transfer-encoding"}
-# How long a body may occupy the event loop before other tasks run. Decompressing in a thread would cost a switch of a
-# quarter of a millisecond per piece, which is more than most pieces take.
+# How long a body may occupy the event loop before other tasks run. Decompressing in a thread would need a thread switch
+# of a quarter of a millisecond per piece, which is more than most pieces take.
 _TURN_SECONDS: Final = 0.005
 _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 15.0
@@ -54,7 +54,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     """HTTP/1.1 through the guard, without proxies and Unix sockets."""
 
     def __init__(self, guard: Guard, certificates: Callable[[], SSLContext], limits: OutboundLimits) -> None:
-        # The base class cannot take a network backend, and creates only this pool.
+        # The base class does not accept a network backend, and creates only this pool.
         self._pool = _Pool(
             certificates,
             max_connections=MAX_CONNECTIONS,
@@ -65,7 +65,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         self._limits = limits
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the response after redirects. Its body is bounded while it is read."""
+        """Return the response after redirects. Its size is limited while it is read."""
         limits = cast("OutboundLimits", request.extensions.get(LIMITS, self._limits))
         until = None if limits.total_seconds is None else asyncio.get_running_loop().time() + limits.total_seconds
         for _ in range(limits.max_redirects + 1):
@@ -94,7 +94,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
 
 def check_url(url: httpx2.URL) -> None:
-    """Refuse URLs that are not http or https."""
+    """Raise OutboundRefused if the URL is not http or https."""
     if url.scheme not in _SCHEMES:
         raise OutboundRefused(f'"{url.scheme[:20]}" is not an allowed scheme. Use http or https.')
     if not url.host:
@@ -102,7 +102,7 @@ def check_url(url: httpx2.URL) -> None:
 
 
 def origin(url: httpx2.URL) -> str:
-    """Return the part of a URL that messages may contain: the rest may be a secret."""
+    """Return the part of a URL that messages may contain. The rest may be secret."""
     port = "" if url.port is None else f":{url.port}"
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host[:253]}{port}"
@@ -120,7 +120,7 @@ def _target(request: httpx2.Request, response: httpx2.Response) -> httpx2.URL | 
 
 
 def _followed(request: httpx2.Request, status: int, target: httpx2.URL) -> httpx2.Request:
-    """Return the request of a redirect."""
+    """Return the request to the target of a redirect."""
     check_url(target)
     method, drop_body = request.method, False
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
@@ -162,7 +162,7 @@ def _bounded(
     most = limits.max_body_bytes
     if most is not None and not packed and request.method != "HEAD" and declared.isdigit() and int(declared) > most:
         raise _too_large(request.url, most)
-    # The client must not decompress a second time.
+    # The client must not decompress the body again.
     dropped = (b"content-encoding", b"content-length") if packed else (b"content-encoding",)
     return httpx2.Response(
         response.status_code,
@@ -234,7 +234,7 @@ class _Body(httpx2.AsyncByteStream):
             raise _too_large(self._url, self._most)
 
     def _check_time(self) -> None:
-        # A body that is completely buffered never waits, so no timeout would end it.
+        # A completely buffered body never waits, so no read timeout would end it.
         if self._until is not None and asyncio.get_running_loop().time() > self._until:
             raise self._too_slow()
 
@@ -243,7 +243,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 def _most_packed(most: int | None) -> int | None:
-    """Return the limit on compressed bytes: gzip adds a little to content that cannot be compressed."""
+    """Return the limit on compressed bytes. gzip adds a few bytes to content that cannot be compressed."""
     return None if most is None else most + most // 64 + 1024
 
 

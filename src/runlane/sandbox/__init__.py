@@ -1,1 +1,1 @@
-"""Sandbox: conditions, expressions and scripts, evaluated in processes without access to anything."""
+"""Sandbox: evaluate conditions, expressions and scripts in processes without access to files, network, environment."""

@@ -1,10 +1,11 @@
 """The processes of the sandbox, shared between tenants.
 
-A small pool of interpreter processes is started on first use and shared by all runs of a worker. One tenant's
-evaluations use all processes but one, so that one is free for other tenants. Scripts and tools may take minutes,
-conditions and expressions take moments, so scripts and tools leave one more process free for conditions of any tenant.
-With one process, tenants take turns.
-The pool is driven from threads, because its own event loop support sometimes aborts the interpreter at exit.
+A small pool of interpreter processes is started at first use and shared by all runs of a worker. The evaluations of one
+tenant may use all processes except one, which stays free for other tenants. Scripts and tools may take minutes, while
+conditions and expressions take milliseconds, so scripts and tools leave one more process free for conditions of any
+tenant. With a single process, tenants take turns.
+
+The pool is used from threads, because its event loop support sometimes aborts the interpreter at exit.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ MAX_PRINTED: Final = 64 * 1024
 MAX_TOOL_SECONDS: Final = 300.0
 STATE: Final = "_runlane_state"
 ARGUMENTS: Final = "_runlane_arguments"
-# The interpreter checks its clock between instructions; if one takes longer than this, the process is killed.
+# The interpreter checks its time limit between instructions. If one instruction takes longer than this, its process is
+# killed.
 _GRACE_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """The limits of one evaluation, and how many may run at once."""
+    """The limits of one evaluation, and the maximum number of concurrent evaluations."""
 
     condition_seconds: float = 2.0
     script_seconds: float = 10.0
@@ -58,17 +60,17 @@ class SandboxLimits:
 
 
 def stopped() -> StepFailed:
-    """Return the failure of an evaluation that was stopped."""
+    """Return the failure for an evaluation that was stopped."""
     return StepFailed("sandbox_limit", "The evaluation was stopped.", retryable=True)
 
 
 class SandboxPool:
-    """Evaluates jobs in processes, a fair share of them for each tenant."""
+    """Evaluates jobs in processes. Each tenant gets a fair share of the processes."""
 
     def __init__(self, limits: SandboxLimits) -> None:
         self._limits = limits
         count = limits.processes
-        # Long jobs pass two queues. A thread that has finished a job takes the next one itself.
+        # Long jobs pass two queues. A thread that has finished a job executes the next ready job.
         self._any: FairQueue[SandboxJob] = FairQueue(count, max(1, count - 1))
         self._long: FairQueue[SandboxJob] = FairQueue(max(1, count - 1), max(1, count - 2))
         self._turns = threading.Lock()
@@ -79,7 +81,7 @@ class SandboxPool:
         self._closed = False
 
     async def evaluate(self, tenant: str, job: SandboxJob) -> Any:
-        """Return the value of the code. Raises MontyError, and StepFailed if no process is available."""
+        """Return the value of the code. Raise MontyError, or StepFailed if no process is available."""
         if self._closed:
             raise stopped()
         if self._threads is None:
@@ -93,14 +95,14 @@ class SandboxPool:
         try:
             return await answer
         except asyncio.CancelledError:
-            # A queued job ends as soon as its turn comes.
+            # A job that is still queued ends when its turn comes.
             job.kill()
             raise
         finally:
             self._jobs.discard(job)
 
     async def close(self) -> None:
-        """Stop the processes; evaluations in progress fail."""
+        """Stop the processes. Evaluations in progress fail."""
         self._closed = True
         threads, self._threads = self._threads, None
         for job in tuple(self._jobs):
@@ -109,7 +111,7 @@ class SandboxPool:
             await asyncio.to_thread(self._stop, threads)
 
     def _ready(self) -> list[SandboxJob]:
-        """Take the jobs whose turn has come. The caller holds the lock."""
+        """Return the jobs whose turn has come. The caller holds the lock."""
         for job in self._long.grant():
             self._any.add(job.tenant, 1, job)
         return self._any.grant()
@@ -119,7 +121,7 @@ class SandboxPool:
             threads.submit(self._work, threads, job)
 
     def _work(self, threads: ThreadPoolExecutor, job: SandboxJob) -> None:
-        """Execute a job in this thread, and the next ones as long as one is ready."""
+        """Execute a job in this thread, then further jobs as long as one is ready."""
         ready = [job]
         while ready:
             job = ready.pop()
@@ -133,7 +135,7 @@ class SandboxPool:
                     self._long.release(job.tenant, 1)
                 ready += self._ready()
             if len(ready) > 1:
-                # After a shutdown no thread accepts a job, so this one executes it.
+                # After a shutdown, threads accept no jobs, so this thread executes the job.
                 with suppress(RuntimeError):
                     while len(ready) > 1:
                         threads.submit(self._work, threads, ready[0])
@@ -151,7 +153,7 @@ class SandboxPool:
         inputs = job.inputs()
         with self._started().checkout(
             limits={"max_feed_duration_secs": job.seconds, "max_memory": self._limits.memory_bytes},
-            # The clock does not run while the code sleeps, so sleeping is not allowed.
+            # The time limit does not count sleeping time, so sleeping is not allowed.
             os_policy={"sleep": "call_host"},
         ) as session:
             job.begin(session.worker_pid)
@@ -185,9 +187,9 @@ class SandboxPool:
 
 
 class SandboxJob:
-    """One evaluation. Its process may be killed only while it belongs to this job.
+    """One evaluation. Its process may be killed only while it executes this job.
 
-    A `short` one is bounded by seconds, as conditions and expressions are.
+    A `short` job has a limit of seconds, like conditions and expressions.
     """
 
     def __init__(
@@ -215,18 +217,18 @@ class SandboxJob:
         self._killed = False
 
     def inputs(self) -> dict[str, str]:
-        """Return the inputs of the code as JSON. Called when the turn of the job has come, to save memory."""
+        """Return the inputs of the code as JSON. They are created when the turn of the job has come, to save memory."""
         return {STATE: dump_json(self._state), ARGUMENTS: dump_json(self._arguments)}
 
     def wait_for(self, tenant: str, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
-        """Return the future of the outcome, and assign the job to a tenant."""
+        """Assign the job to a tenant, and return the future of its outcome."""
         self.tenant = tenant
         self._loop = loop
         self._answer: asyncio.Future[Any] = loop.create_future()
         return self._answer
 
     def finish(self, value: Any, error: BaseException | None) -> None:
-        """Set the outcome in the event loop, from a thread."""
+        """Set the outcome in the event loop. Called from a thread."""
 
         def set_outcome() -> None:
             if self._answer.done():
@@ -236,7 +238,7 @@ class SandboxJob:
             else:
                 self._answer.set_exception(error)
 
-        # In a closed loop no caller waits.
+        # If the loop is closed, no caller waits for the outcome.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(set_outcome)
 
@@ -262,7 +264,7 @@ class SandboxJob:
                     os.kill(self._pid, signal.SIGKILL)
 
     def take_print(self, stream: str, text: str) -> None:
-        """Collect what is printed, up to a bound."""
+        """Collect printed text, up to a limit."""
         if stream == "stdout" and self._printed_size < MAX_PRINTED:
             self.printed.append(text[: MAX_PRINTED - self._printed_size])
             self._printed_size += len(text)

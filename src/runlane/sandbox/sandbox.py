@@ -1,7 +1,7 @@
-"""The sandbox: conditions, expressions and scripts run in processes without access to anything.
+"""The sandbox: run conditions, expressions and scripts in processes without access to files, network or environment.
 
-Each evaluation has a session of its own: no files, no network, no environment, no state of earlier evaluations. Values
-are passed in and out as JSON. Time and memory are limited; a process that dies fails its evaluation and is replaced.
+Each evaluation has its own session, without files, network, environment or state of earlier evaluations. Values are
+passed in and out as JSON. Time and memory are limited. If a process dies, its evaluation fails and it is replaced.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from pydantic_monty import MontyError
 
 _MAX_MESSAGE: Final = 2000
-# Preparing source takes about ten microseconds per character; a script may have 100,000 of them.
+# Preparing source takes about ten microseconds per character, and a script may have 100,000 characters.
 _LONG_SOURCE: Final = 2000
 
 _JSON: Final = "_runlane_json"
-# One line, so that the first line of the user's code is line 2.
+# This is one line, so the first line of the user's code is line 2.
 _BEFORE: Final = (
     f"import json as {_JSON}; state = {_JSON}.loads({STATE}); args = {_JSON}.loads({ARGUMENTS}); _args = args; "
     f"{source.LOOK_UP} = lambda o, k: None if o is None else (o.get(k) if isinstance(o, dict) else getattr(o, k))"
@@ -37,7 +37,7 @@ _BEFORE: Final = (
 _REFUSALS: Final = frozenset({"PermissionError", "ModuleNotFoundError", "ImportError"})
 _REFUSED_MESSAGE: Final = re.compile(r"not supported in this environment|has no attribute '__|name '__|^module '")
 _NOT_AVAILABLE: Final = (
-    "The sandbox has only values: no files, network, environment, processes or other packages. "
+    "The sandbox has no access to files, network, environment, processes or other packages. "
     "Use a tool or a task step for that."
 )
 _LONG_NUMBER: Final = re.compile(r"[0-9]{19}")
@@ -50,7 +50,7 @@ _CURES: Final = {
 
 
 class Sandbox:
-    """Evaluates code of users. Every method raises StepFailed if it has no value."""
+    """Evaluates code of users. Every method raises StepFailed if the code has no valid value."""
 
     def __init__(
         self, limits: SandboxLimits | None = None, tenant: str = DEFAULT_TENANT, processes: SandboxPool | None = None
@@ -60,7 +60,7 @@ class Sandbox:
         self._processes = processes or SandboxPool(self.limits)
 
     def for_tenant(self, tenant: str) -> Sandbox:
-        """Return the same sandbox for the code of a tenant, which has a share of the processes."""
+        """Return this sandbox for the code of a tenant, which gets a share of the processes."""
         return Sandbox(self.limits, tenant, self._processes)
 
     async def condition(self, code: str, state: Mapping[str, Any]) -> bool:
@@ -82,7 +82,7 @@ class Sandbox:
         return await self._value(self._short_job(text, state, found.keys))
 
     async def script(self, code: str, state: Mapping[str, Any]) -> Any:
-        """Return what the script assigns to `result`."""
+        """Return the value that the script assigns to `result`."""
         found = await _script(code)
         if not found.sets_result:
             raise StepFailed("expression_error", "The script never sets result. End it with: result = ...")
@@ -90,7 +90,7 @@ class Sandbox:
         return await self._value(SandboxJob(_with_result(found.text), seconds, setting, state=_read(state, found.keys)))
 
     async def tool(self, code: str, arguments: Mapping[str, Any], seconds: float) -> Any:
-        """Return what the script of a tool assigns to `result`, or else prints, parsed if it is JSON."""
+        """Return the value that a tool's script assigns to `result`, or else its printed text, parsed if it is JSON."""
         found = await _script(code)
         text = _with_result(found.text) if found.sets_result else f"{_BEFORE}\n{found.text}\nNone"
         job = SandboxJob(text, min(seconds, MAX_TOOL_SECONDS), "the tool's timeout_seconds", arguments=dict(arguments))
@@ -104,7 +104,7 @@ class Sandbox:
             return printed
 
     async def close(self) -> None:
-        """Stop the processes, which all tenants share; evaluations in progress fail."""
+        """Stop the processes, which all tenants share. Evaluations in progress fail."""
         await self._processes.close()
 
     def _short_job(self, text: str, state: Mapping[str, Any], keys: frozenset[str] | None) -> SandboxJob:
@@ -126,7 +126,7 @@ class Sandbox:
                 "(RUNLANE_SANDBOX_OUTPUT_BYTES). Return only what the next steps need.",
             )
         try:
-            # orjson would round integers of more than 64 bits.
+            # orjson would round integers with more than 64 bits.
             return json.loads(answer) if _LONG_NUMBER.search(answer) else orjson.loads(answer)
         except (ValueError, RecursionError):
             raise StepFailed(
@@ -160,14 +160,17 @@ class Sandbox:
         kind, _, message = error.display("type-msg").partition(": ")
         if kind == "TimeoutError" and "time limit exceeded" in message:
             return _too_long(job)
-        # Code in an eval has its own line numbers, and the first line is ours; the line that called it is the user's.
+        # Code in an eval has its own line numbers, and the first line is ours. The line that called eval is the user's.
         lines = [frame.line - 1 for frame in error.traceback() if frame.filename != "<string>"]
         theirs = [line for line in lines if 0 < line <= job.lines]
         where = f"Line {theirs[-1]}: " if theirs else ""
         return self._classified(kind, message[:_MAX_MESSAGE], where, is_ours=bool(lines) and not theirs)
 
     def _classified(self, kind: str, message: str, where: str, *, is_ours: bool) -> StepFailed:
-        """`is_ours`: a line around the user's code failed, so the value could not be returned."""
+        """Return the failure for an error.
+
+        `is_ours` means that a line around the user's code failed, so its value is not valid.
+        """
         shown = f"{kind}: {message}" if message else kind
         if kind == "MemoryError" or (kind == "RuntimeError" and "suspension limit" in message):
             return StepFailed(

@@ -1,8 +1,8 @@
 """Source: the code of conditions and scripts, prepared for the sandbox without executing it.
 
-Users write `state.user.name` for a value that may be missing. The sandbox has no such objects, so attribute access
-becomes a look-up that returns None for a missing key. Line numbers are kept, because errors name them. A dot before a
-call remains a method, and an imported name remains a module. The code is only parsed here.
+Users write `state.user.name` for a value that may be missing. The sandbox has no such objects, so attribute access is
+rewritten into a look-up that returns None for a missing key. Line numbers are kept, because error messages contain
+them. A dot before a call remains a method, and an imported name remains a module. The code is only parsed here.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Final, cast
 
 from runlane.interpreter.failure import StepFailed
 
-# A name in the sandbox that scripts do not use.
+# A name in the sandbox that scripts cannot use.
 LOOK_UP: Final = "_runlane_look_up"
 
-# With these a script may read the state in ways that static analysis cannot see.
+# With these functions a script may read the state in ways that static analysis cannot detect.
 _HIDDEN_READERS: Final = frozenset({"eval", "exec", "locals", "globals", "vars", "dir"})
 _DUNDER: Final = re.compile(r"__\w+__")
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxSource:
-    """Code for the sandbox. `keys` are those of the state that it reads, None if that cannot be determined."""
+    """Code for the sandbox. `keys` are the keys of the state that it reads; None if they cannot be determined."""
 
     text: str
     keys: frozenset[str] | None
@@ -36,7 +36,7 @@ class SandboxSource:
 
 @lru_cache(maxsize=1024)
 def expression(code: str) -> SandboxSource:
-    """Prepare one expression, in parentheses, whose first line is not the user's."""
+    """Prepare one expression in parentheses. Its first line is not the user's."""
     text = f"(\n{_unified(code)}\n)"
     tree = _parsed(text, "eval", lines_before=1)
     match tree:
@@ -60,11 +60,11 @@ def _unified(code: str) -> str:
 def _parsed(text: str, mode: str, lines_before: int) -> ast.AST:
     try:
         with warnings.catch_warnings():
-            # Python's warnings about escapes in user code do not belong in the log.
+            # Python's warnings about escapes in user code must not be logged.
             warnings.simplefilter("ignore")
             return cast("ast.AST", ast.parse(text, mode=mode))
     except SyntaxError as error:
-        # An error at the end is reported at the closing parenthesis.
+        # Python reports an error at the end at the closing parenthesis.
         last = text.count("\n") + 1 - 2 * lines_before
         where = min(max(1, (error.lineno or 1) - lines_before), max(1, last))
         raise StepFailed("expression_error", f"Line {where}: {error.msg.rstrip('.?')}. Correct the code.") from None
@@ -88,7 +88,7 @@ def _prepared(text: str, tree: ast.AST, lines_before: int) -> SandboxSource:
     methods = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     keys = _keys_read(nodes, methods)
     sets_result = any(_is_result(node) for node in nodes)
-    # Last, because it modifies the tree.
+    # This is the last step, because it modifies the tree.
     return SandboxSource(_with_look_ups(text, nodes, methods), keys, sets_result)
 
 
@@ -97,7 +97,7 @@ def _is_result(node: ast.AST) -> bool:
 
 
 def _keys_read(nodes: list[ast.AST], methods: set[int]) -> frozenset[str] | None:
-    """Return the keys of the state that are named; None when the state is used as a whole."""
+    """Return the keys of the state that the code names; None if it uses the state as a whole."""
     keys: set[str] = set()
     named = 0
     for node in nodes:
@@ -149,7 +149,7 @@ def _with_look_ups(text: str, nodes: list[ast.AST], methods: set[int]) -> str:
     edits: list[tuple[int, int, bytes]] = []
     in_strings: set[int] = set()
     for node in nodes:
-        # The walk is breadth-first, so an f-string comes before its parts.
+        # The walk is breadth-first, so an f-string precedes its parts.
         if id(node) in in_strings:
             continue
         if isinstance(node, ast.JoinedStr):
@@ -207,7 +207,7 @@ def _attribute_edits(node: ast.Attribute, positions: _Positions, *, is_read: boo
 
 
 def _string_edit(node: ast.JoinedStr, reads: set[int], positions: _Positions) -> tuple[int, int, bytes]:
-    """Rewrite an f-string as a whole: before Python 3.12 the parser does not report the positions of its parts."""
+    """Rewrite an f-string as a whole, because parsers before Python 3.12 do not report the positions of its parts."""
     start, end = positions.start(node), positions.end(node)
     try:
         text = ast.unparse(ast.fix_missing_locations(_LookUps(reads).visit(node)))

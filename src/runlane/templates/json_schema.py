@@ -1,8 +1,8 @@
 """Validation of JSON Schemas, and of values against them, with readable messages.
 
-Nothing is ever fetched: a reference must resolve within the schema. Sizes, depths and the work of a validation are
-bounded, and a pattern that would take too long is aborted. The library is loaded with the first schema, because most
-processes never use one.
+Nothing is fetched: a reference must resolve within the schema. Sizes, depths and the cost of a validation are limited,
+and a pattern that would take too long is aborted. The library is loaded with the first schema, because most processes
+never use one.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class _Invalid(Exception):
 
 
 def check_schema(schema: Mapping[str, Any] | bool) -> str | None:
-    """Return why this is not a usable JSON Schema; None if it is."""
+    """Return why this JSON Schema cannot be used; None if it can."""
     try:
         text = _schema_text(schema)
         _validator(text, STEPS)
     except _Invalid as error:
         return str(error)
     if applications(text, 0) > MAX_APPLICATIONS:
-        return "its references multiply until a validation would not end; refer to each part fewer times"
+        return "its references multiply, so that a validation would take too long; refer to each part fewer times"
     return None
 
 
 def misfit(value: Any, schema: Mapping[str, Any], name: str = "the arguments") -> str | None:
-    """Return how a value violates the schema, beginning with the location; None if it is valid."""
+    """Return how a value violates the schema, beginning with the location; None if the value is valid."""
     from jsonschema_rs import ValidationError
 
     size = size_of(value, MAX_DEPTH)
@@ -65,7 +65,10 @@ def misfit(value: Any, schema: Mapping[str, Any], name: str = "the arguments") -
 
 
 def cut(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return the value without unknown keys of objects whose properties the schema lists, at any depth."""
+    """Return the value without unknown keys.
+
+    At any depth, they are removed from objects whose properties are listed.
+    """
     return _cut(value, schema, schema, 0)
 
 
@@ -87,7 +90,7 @@ def _cut(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> Any:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Resolve a reference within the root; return None where the known keys are not listed."""
+    """Resolve a reference within the root. Return None if the schema does not list the known keys."""
     for _ in range(MAX_DEPTH):
         if not isinstance(schema, Mapping):
             return None
@@ -182,7 +185,7 @@ def _words(error: ValidationError, value: Any, schema: Mapping[str, Any], name: 
         case Kind.FalseSchema():
             return f"{location} has a value that is not allowed"
         case Kind.AnyOf() | Kind.OneOfNotValid():
-            return f"{location} matches none of the allowed forms{_hint(error)}"
+            return f"{location} does not match any of the allowed forms{_hint(error)}"
         case Kind.BacktrackLimitExceeded() | Kind.RegexEngineFailure():
             return f"{location} cannot be matched against its pattern in reasonable time"
         case _:
@@ -190,7 +193,7 @@ def _words(error: ValidationError, value: Any, schema: Mapping[str, Any], name: 
 
 
 def _hint(error: ValidationError) -> str:
-    """Return the problem with the form that fits best: the one whose error is deepest."""
+    """Return the problem of the alternative that matches best, which is the one whose error is deepest."""
     context = cast("list[list[ValidationError]]", getattr(error.kind, "context", []))
     inner = [item for form in context for item in form[:1]]
     best = max(inner, key=lambda item: len(item.instance_path), default=None)

@@ -1,8 +1,8 @@
-"""Bound the cost of a JSON Schema validation before it begins.
+"""Estimate the cost of a JSON Schema validation before it begins.
 
-A validation is one call into a library that holds the interpreter lock: nothing can interrupt it, and no other thread
+A validation is one call into a library that holds the interpreter lock: it cannot be interrupted, and no other thread
 of the process runs meanwhile. A schema of 2 kB whose references double at every level takes hours, and a pattern with
-look-around takes milliseconds per string. So the work is estimated first, and a validation that could take seconds is
+look-around takes milliseconds per string. So the cost is estimated first, and a validation that could take seconds is
 refused.
 """
 
@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
-# Applications of a subschema to a node of a value; each takes a fraction of a microsecond.
+# The maximum number of applications of a subschema to a node of a value. Each takes a fraction of a microsecond.
 MAX_APPLICATIONS: Final = 5_000_000
-# Total steps of all patterns that need backtracking; each takes about a tenth of a microsecond.
+# The maximum of steps of all patterns that need backtracking. Each step takes about a tenth of a microsecond.
 _MAX_STEPS: Final = 10_000_000
 STEPS: Final = 100_000
 _STEP_LIMITS: Final = (STEPS, 10_000, 1_000, 100)
@@ -27,11 +27,11 @@ _IN_PLACE: Final = ("not", "if", "then", "else")
 _IN_PLACE_TABLES: Final = ("dependentSchemas", "dependencies")
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
-# At most one of these applies to a child.
+# At most one of these subschemas applies to a child.
 _ONE_TABLE: Final = ("properties",)
 _ONE_LISTS: Final = ("prefixItems", "items")
 _ONE: Final = ("additionalProperties", "items", "additionalItems")
-# All of these may apply to the same child.
+# All of these subschemas may apply to the same child.
 _EVERY_TABLES: Final = ("patternProperties",)
 _EVERY: Final = ("contains", "propertyNames", "unevaluatedProperties", "unevaluatedItems")
 _REVISITS: Final = ("unevaluatedProperties", "unevaluatedItems")
@@ -41,7 +41,7 @@ _EMPTY: Final[Schema] = {}
 
 
 class ValueSize(NamedTuple):
-    """The size of a value: its nodes, strings (keys included) and levels."""
+    """The size of a value: its numbers of nodes, strings (including keys) and levels."""
 
     nodes: int
     texts: int
@@ -49,7 +49,7 @@ class ValueSize(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A subschema, as the indexes of those that it applies."""
+    """A subschema, with the indexes of the subschemas that it applies."""
 
     in_place: tuple[int, ...]
     one: tuple[int, ...]
@@ -58,7 +58,7 @@ class _Node(NamedTuple):
 
 
 def size_of(value: Any, max_depth: int) -> ValueSize | None:
-    """Measure a value; None if it is nested more than `max_depth` levels deep."""
+    """Return the size of a value; None if it is nested more than `max_depth` levels deep."""
     nodes = texts = 0
     level: list[Any] = [value]
     for depth in range(max_depth + 1):
@@ -85,14 +85,14 @@ def too_costly(schema_text: bytes, size: ValueSize) -> bool:
 
 
 def step_limit(schema_text: bytes, size: ValueSize) -> int:
-    """Return how many steps one pattern may take on one string, so that the total stays bounded."""
+    """Return how many steps one pattern may take on one string, so that the total stays within the limit."""
     matches = max(1, size.texts) * max(1, schema_text.count(b'"pattern'))
     return next((limit for limit in _STEP_LIMITS if limit * matches <= _MAX_STEPS), _STEP_LIMITS[-1])
 
 
 @lru_cache(_CACHED)
 def applications(schema_text: bytes, depth: int) -> int:
-    """Return the maximum number of subschemas applied on the path to one node of this depth, capped."""
+    """Return the maximum number of subschemas that are applied on the path to one node at this depth, up to a limit."""
     nodes, order = _graph(orjson.loads(schema_text))
     below = [0] * len(nodes)
     for _ in range(depth + 1):
@@ -109,7 +109,7 @@ def applications(schema_text: bytes, depth: int) -> int:
 
 
 def _graph(root: Any) -> tuple[list[_Node], list[int]]:
-    """Return the subschemas reachable from the root, and their indexes, those that are applied in place first."""
+    """Return the subschemas reachable from the root, and their indexes, each after those it applies in place."""
     numbers: dict[int, int] = {}
     found: list[Any] = []
     anchors = _anchors(root)
@@ -152,7 +152,10 @@ def _subschemas(
 
 
 def _in_order(nodes: Sequence[_Node]) -> list[int]:
-    """Return indexes of nodes, each after those that it applies in place. The library follows a cycle of these once."""
+    """Return the indexes of nodes, each after the nodes that it applies in place.
+
+    The library follows a cycle of these once.
+    """
     order: list[int] = []
     seen: set[int] = set()
     for start in range(len(nodes)):
@@ -169,7 +172,7 @@ def _in_order(nodes: Sequence[_Node]) -> list[int]:
 
 
 def _anchors(root: Any) -> dict[str, Any]:
-    """Return the named parts of a schema: anchors as #name, parts with an $id by that id."""
+    """Return the named parts of a schema: anchors as #name, and parts with an $id by that id."""
     found: dict[str, Any] = {}
     level: list[Any] = [root]
     while level:
@@ -186,13 +189,13 @@ def _anchors(root: Any) -> dict[str, Any]:
 
 
 def _resolved(reference: str, root: Any, anchors: Mapping[str, Any]) -> Any:
-    """Return the part of the schema that a reference points to; an empty schema for a built-in one of the library."""
+    """Return the part of the schema to which a reference points; an empty schema if the library has it built in."""
     address, _, pointer = reference.partition("#")
     if f"#{pointer}" in anchors and not address:
         return anchors[f"#{pointer}"]
     target: Any = root
     if address:
-        # A relative address: the part whose $id ends with it.
+        # For a relative URL, this is the part whose $id ends with it.
         target = next((part for name, part in anchors.items() if name.endswith(address.lstrip("./"))), _EMPTY)
     for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~").replace("%25", "%")

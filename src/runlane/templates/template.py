@@ -1,8 +1,8 @@
-"""Templates: strings with placeholders for values of the state of a run.
+"""Templates: strings with placeholders for values of a run's state.
 
-`{state.key}`, `{state.key.sub.0}`, `{{key}}` and `{{key.sub}}` are placeholders; other braces, such as those of JSON,
-are text. A placeholder without a value is an error and never left in the result. A backslash before a placeholder
-makes it text. Rendered values are not rendered again, so no value can add placeholders; nothing is evaluated.
+`{state.key}`, `{state.key.sub.0}`, `{{key}}` and `{{key.sub}}` are placeholders. Other braces, such as those of JSON,
+are text. A placeholder without a value is an error and never remains in the result. A backslash before a placeholder
+makes it text. Rendered values are not rendered again, so a value cannot add placeholders. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "with_key",
 ]
 
-# A short template may refer to megabytes of state, so its size is counted before the result is built.
+# A short template may refer to megabytes of state, so the size is counted before the result is built.
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_BYTES_SETTING: Final = "RUNLANE_MAX_STEP_BYTES"
 _NOTHING: Final = ("", 0)
@@ -43,7 +43,7 @@ _MAX_DEPTH: Final = 200
 _GUESSED_NAMES: Final = 200
 _SHOWN_CHARACTERS: Final = 80
 
-# Every repetition is possessive or bounded, so the search is linear for every text.
+# Every repetition is possessive or limited, so the search is linear for every string.
 _KEY: Final = r"[A-Za-z_][A-Za-z0-9_]*+"
 _SUBS: Final = r"(?:\.[\w\-]++)*+"
 _PLACEHOLDER: Final = re.compile(
@@ -62,17 +62,17 @@ _INDEX: Final = re.compile(r"-?[0-9]{1,9}")
 
 
 def placeholders(text: str) -> list[str]:
-    """Return the distinct references of a template as dotted paths without `state.`, in order."""
+    """Return the distinct references of a template in order, as dotted paths without `state.`."""
     return list(dict.fromkeys(path for _, _, path in _find_placeholders(text) if path is not None))
 
 
 def placeholders_in(value: Any) -> list[str]:
-    """Return the references of all strings within a value; keys of objects are not templates."""
+    """Return the references of all strings within a value. Keys of objects are not templates."""
     return list(dict.fromkeys(path for text in _texts(value, 0) for path in placeholders(text)))
 
 
 def look_alikes_in(value: Any) -> list[tuple[str, str | None]]:
-    """Return the text within a value that looks like a placeholder: as written, and the path that may be meant."""
+    """Return the parts of a value that look like placeholders: each as written, with the path probably meant."""
     found: dict[tuple[str, str | None], None] = {}
     for text in _texts(value, 0):
         end = 0
@@ -84,7 +84,7 @@ def look_alikes_in(value: Any) -> list[tuple[str, str | None]]:
 
 
 class RenderBudget:
-    """Bytes that may still be rendered. `bound_by` is the name of the limit."""
+    """The number of bytes that may still be rendered. `bound_by` is the name of the limit."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, bound_by: str = MAX_BYTES_SETTING) -> None:
         self.max_bytes = max_bytes
@@ -92,7 +92,7 @@ class RenderBudget:
         self._bound_by = bound_by
 
     def add(self, size: int) -> None:
-        """Count bytes. Raises TemplateTooLarge as soon as the limit is exceeded."""
+        """Count bytes. Raise TemplateTooLarge when the limit is exceeded."""
         self.used += size
         if self.used > self.max_bytes:
             raise TemplateTooLarge(
@@ -114,7 +114,7 @@ class FilledTemplate:
 
 
 def fill(text: str, state: Mapping[str, Any], budget: RenderBudget | None = None) -> FilledTemplate:
-    """Replace every placeholder. The size in bytes is known before the memory for the result is allocated."""
+    """Replace every placeholder. The size in bytes is computed before memory for the result is allocated."""
     budget = RenderBudget() if budget is None else budget
     before = budget.used
     parts: list[str] = []
@@ -123,7 +123,7 @@ def fill(text: str, state: Mapping[str, Any], budget: RenderBudget | None = None
     for start, stop, path in _find_placeholders(text):
         kept = text[end:start]
         end = stop
-        # Without a path it is a backslash, which is dropped.
+        # Without a path, the part is a backslash, which is dropped.
         filled = _NOTHING if path is None else known.get(path)
         if filled is None:
             filled = known[path or ""] = _sized(text_of(look_up(path or "", state)))
@@ -144,17 +144,20 @@ def render(text: str, state: Mapping[str, Any], budget: RenderBudget | None = No
 
 
 def render_value(value: Any, state: Mapping[str, Any], budget: RenderBudget | None = None) -> Any:
-    """Return the value with its strings rendered. A string that is exactly one placeholder becomes the value itself."""
+    """Return the value with its strings rendered.
+
+    A string that is exactly one placeholder is replaced by the value itself.
+    """
     return _Rendering(state, RenderBudget() if budget is None else budget).value(value, 0)
 
 
 def size_of(value: Any) -> int:
-    """Return the size of a value in bytes: of a string as it is, of everything else as JSON."""
+    """Return the size of a value in bytes: of a string unchanged, of any other value as JSON."""
     return utf8_size(value if isinstance(value, str) else dump_json(value))
 
 
 def with_key(text: str, key: str, other: str) -> str:
-    """Return the template with the placeholders of one key changed to another key."""
+    """Return the template in which the placeholders of one key refer to another key."""
     parts: list[str] = []
     end = 0
     for start, stop, path in _find_placeholders(text):
@@ -190,7 +193,7 @@ def look_up(path: str, state: Mapping[str, Any]) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as text: a string as it is, nothing for null, JSON for everything else."""
+    """Return a value as a string: a string unchanged, null as an empty string, any other value as JSON."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -199,9 +202,9 @@ def text_of(value: Any) -> str:
 
 
 def _find_placeholders(text: str) -> Iterator[tuple[int, int, str | None]]:
-    """Return start, stop and path of every placeholder; for an escaped one the backslashes to drop, and None.
+    """Yield start, stop and path of every placeholder; for an escaped one, the backslashes to drop and None.
 
-    Backslashes before a placeholder count in pairs, as in most languages; all others are text.
+    Backslashes before a placeholder are paired, as in most languages. All other backslashes are text.
     """
     end = 0
     for found in _PLACEHOLDER.finditer(text):
@@ -235,7 +238,10 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
 
 
 class _Rendering:
-    """Renders the strings of a value. The size of a value is measured once, and counted for each reference to it."""
+    """Renders the strings of a value.
+
+    The size of each referenced value is measured once, and counted for each reference.
+    """
 
     def __init__(self, state: Mapping[str, Any], budget: RenderBudget) -> None:
         self._state = state
@@ -273,7 +279,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _names(table: Mapping[Any, Any]) -> list[str]:
-    """Return names for suggestions, bounded because a state may have more and longer ones than a message should."""
+    """Return names for suggestions. Number and length are limited, because a state may have many and long keys."""
     return [str(name)[:_SHOWN_CHARACTERS] for name in islice(table, _GUESSED_NAMES)]
 
 

@@ -1,8 +1,8 @@
 """URL templates of tools: placeholders in path and query for arguments and secrets.
 
-`{field}` and `{data.field}` are an argument, `{data}` is all of them as JSON, `{secret.NAME}` is a secret. Values are
-percent-encoded and stay within their segment or parameter: no argument changes the host, the number of segments or the
-names of parameters. Headers have the same placeholders.
+`{field}` and `{data.field}` are an argument, `{data}` is all arguments as JSON, `{secret.NAME}` is a secret. Values are
+percent-encoded and stay within their segment or parameter: an argument cannot change the host, the number of segments
+or the names of parameters. Headers have the same placeholders.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Parts = tuple[_Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class UrlTemplate:
-    """A parsed template. A parameter has its name as written and the parts of its value."""
+    """A parsed template. A parameter consists of its name as written and the parts of its value."""
 
     origin: str
     segments: tuple[_Parts, ...]
@@ -68,7 +68,7 @@ class UrlTemplate:
     def fill(
         self, arguments: Mapping[str, Any], secrets: Mapping[str, str], rest: Mapping[str, Any] | None = None
     ) -> str:
-        """Return the URL. `rest` is added as parameters. Raises UrlTemplateError for a missing or invalid argument."""
+        """Return the URL. `rest` is added as parameters. Raise UrlTemplateError for a missing or invalid argument."""
         path = _joined("/", (_segment(parts, arguments, secrets) for parts in self.segments), "The URL")
         query = _joined("&", self._query(arguments, secrets, rest or {}), "The URL")
         url = f"{self.origin}/{path}{'?' if query else ''}{query}"
@@ -91,7 +91,7 @@ class UrlTemplate:
 
 @lru_cache(1024)
 def parse_url(text: str) -> UrlTemplate:
-    """Parse a URL template. Raises UrlTemplateError."""
+    """Parse a URL template. Raise UrlTemplateError if it is not valid."""
     if _CONTROL.search(text) or " " in text.strip():
         raise UrlTemplateError("A URL must not contain spaces or control characters. Write a space as %20.")
     text = text.strip().partition("#")[0]
@@ -111,7 +111,7 @@ def parse_url(text: str) -> UrlTemplate:
 
 
 def header_placeholders(text: str) -> tuple[set[str], set[str]]:
-    """Return the arguments and the secrets that a header needs."""
+    """Return the arguments and the secrets that a header uses."""
     parts = _parsed(text, strict=False)
     return (
         {part.name for part in parts if part.kind == "field"},
@@ -120,7 +120,7 @@ def header_placeholders(text: str) -> tuple[set[str], set[str]]:
 
 
 def fill_header(name: str, text: str, arguments: Mapping[str, Any], secrets: Mapping[str, str]) -> str | None:
-    """Return the value of a header; None if it consists of one argument that was not given."""
+    """Return the value of a header; None if it consists of one argument that is missing."""
     parts = _parsed(text, strict=False)
     if _left_out(parts, arguments):
         return None
@@ -165,7 +165,7 @@ def _segment(parts: _Parts, arguments: Mapping[str, Any], secrets: Mapping[str, 
     if any(part.kind != "text" for part in parts):
         if not made:
             names = ", ".join(f'"{part.name}"' for part in parts)
-            raise UrlTemplateError(f"{names} must not be empty: the URL would have another path.")
+            raise UrlTemplateError(f"{names} must not be empty, because the URL would have another path.")
         if unquote(made) in _DOTS:
             raise UrlTemplateError("The path would have a segment of dots. Change the arguments.")
     return made
@@ -219,7 +219,7 @@ def _plain(part: _Part, arguments: Mapping[str, Any], secrets: Mapping[str, str]
 
 
 def _items(value: Any) -> Iterator[str]:
-    """Return the values of a parameter: one for each item of a list, none for null."""
+    """Yield the values of a parameter: one for each item of a list, none for null."""
     if isinstance(value, (list, tuple)):
         yield from (_as_text(item) for item in cast("Sequence[Any]", value) if item is not None)
     elif value is not None:
@@ -231,7 +231,7 @@ def _as_text(value: Any) -> str:
 
 
 def _joined(between: str, pieces: Iterable[str], what: str) -> str:
-    """Join the pieces, and count them while they are produced: a short template may repeat a large argument."""
+    """Join the pieces and count their characters meanwhile, because a short template may repeat a large argument."""
     made: list[str] = []
     size = 0
     for piece in pieces:

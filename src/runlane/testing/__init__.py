@@ -1,8 +1,8 @@
 """The testing kit: real servers, fakes with real wire formats, and crashes at a chosen point.
 
-Durability cannot be tested against a double, so the suites of Runlane and of its users start, stop and kill a real
-PostgreSQL and a real Redis-compatible server, with nothing installed but wheels. Models and MCP servers are the
-exception: fakes implement their wire formats, count calls, and fail on demand.
+Durability cannot be tested with mocks. So the tests of Runlane and of its users start, stop and kill a real PostgreSQL
+and a real Redis-compatible server, which need no installation except wheels. Models and MCP servers are the exception:
+fakes implement their wire formats, count calls, and fail on demand.
 """
 
 import importlib
@@ -46,8 +46,8 @@ __all__ = [
     "redis_for_tests",
 ]
 
-# The modules that define these names. Imported on first use: a worker under test has crash points and needs no servers,
-# and the fakes are also programs, of which Python warns when they are already imported.
+# The modules that define these names. They are imported at first use: a worker under test uses crash points and no
+# servers, and the fakes are also programs, for which Python prints a warning if they are already imported.
 _HOMES: Final = {
     "DatabaseClock": "clock",
     "ExternalPostgres": "servers",

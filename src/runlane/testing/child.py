@@ -1,8 +1,8 @@
-"""One server process: started, signalled, and ended at the latest with this process.
+"""One server process: started, signalled, and ended no later than this process.
 
-Two pipes guarantee that. The server and all its children hold one end of the first: when that end is closed, all of
-them have ended. This process holds one end of the second: when it ends for any reason, a watcher sees the pipe closed,
-stops the server and removes its directory.
+Two pipes ensure this. The server and all its children hold one end of the first pipe: when that end is closed, all of
+them have ended. This process holds one end of the second pipe: when it ends for any reason, a watcher detects that the
+pipe is closed, stops the server and removes its directory.
 """
 
 import os
@@ -15,9 +15,9 @@ from pathlib import Path
 from runlane.testing.account import ServerAccount
 from runlane.testing.binaries import ServerError
 
-# A watcher and not PR_SET_PDEATHSIG: the kernel clears that when a child changes its user, sends it when the starting
-# thread ends rather than the process, and supports it on Linux only. The watcher reads the pid to watch, line by line
-# (0 for none), until the pipe is closed.
+# A watcher is used instead of PR_SET_PDEATHSIG: the kernel clears that setting when a child changes its user, sends the
+# signal when the starting thread ends rather than the process, and supports it on Linux only. The watcher reads the pid
+# to watch, line by line (0 for none), until the pipe is closed.
 WATCHER = """
 pid=0
 while read -r line && [ "$line" != end ]; do pid=$line; done
@@ -37,7 +37,8 @@ class Lifeline:
     """Binds a server and its directory to the lifetime of this process."""
 
     def __init__(self, home: Path, signal_name: str) -> None:
-        # A separate session, so that an interrupt at the terminal reaches the tests and not the watcher.
+        # The watcher has a separate session, so that an interrupt at the terminal reaches the tests but not the
+        # watcher.
         self._watcher = subprocess.Popen(
             ["/bin/sh", "-c", WATCHER, "sh", str(home), signal_name],
             stdin=subprocess.PIPE,
@@ -51,8 +52,8 @@ class Lifeline:
         self._send(str(pid))
 
     def release(self) -> None:
-        """End the watcher. It removes the directory if that still exists."""
-        # An explicit message: a process forked by the tests may hold a copy of this end of the pipe.
+        """End the watcher, which removes the directory if it still exists."""
+        # An explicit message is needed because a process forked by the tests may hold a copy of this end of the pipe.
         self._send("end")
         self._watcher.communicate()
 
@@ -65,7 +66,7 @@ class Lifeline:
 
 
 class LocalProcess:
-    """A running server and every process that it forks."""
+    """A running server with every process that it has forked."""
 
     def __init__(
         self, command: Sequence[str], *, account: ServerAccount, log: Path, cwd: Path, lifeline: Lifeline
@@ -102,7 +103,7 @@ class LocalProcess:
         return self._process.poll() is None
 
     def send(self, which: signal.Signals) -> None:
-        # Popen checks first whether the child still exists, so a reused pid is never signalled.
+        # Popen first checks whether the child still exists, so a reused pid is never signalled.
         self._process.send_signal(which)
 
     def gone_within(self, seconds: float) -> bool:

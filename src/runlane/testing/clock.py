@@ -1,7 +1,7 @@
-"""A clock for tests: the time of a database moves forward on command, for every process that uses the database.
+"""A clock for tests: the time of a database advances on command, for every process that uses the database.
 
-Runlane takes the time from the database wherever it decides what is due: waits, schedules, retries, leases, retention.
-So a test may pass a wait of a week within a second, with real processes.
+Runlane uses the time of the database for all due times: waits, schedules, retries, leases, retention. So a test can
+pass a wait of a week within a second, with real processes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runlane.store.sql.database import open_database, read_clock
 from runlane.store.sql.migrate import upgrade
 from runlane.store.sql.sqlite_clock import SqliteClock
 
-# The schema of the tables precedes that of the built-in functions, so statements find this function first.
+# The schema of the tables precedes the schema of the built-in functions, so statements use this function.
 _INSTALL = """
 create table if not exists runlane_test_clock (advanced interval not null);
 insert into runlane_test_clock select '0' where not exists (select from runlane_test_clock);
@@ -34,7 +34,7 @@ update workers set lease_until = lease_until + {us}, heartbeat_at = heartbeat_at
 
 
 class DatabaseClock:
-    """Moves the time of one database. Start it before the processes that use the database connect."""
+    """Advances the time of one database. Start it before the processes that use the database connect."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -51,12 +51,12 @@ class DatabaseClock:
             finally:
                 await connection.close()
         elif self._sqlite is None:
-            # Stays open, because the time would return to the host's when the last process closes the file.
+            # The file stays open, because the time would return to the host's time when the last process closes it.
             self._sqlite = SqliteClock.open(path)
         return self
 
     async def stop(self) -> None:
-        """Release the database. On Postgres, the time stays where it is."""
+        """Release the database. On Postgres, the time stays advanced."""
         if self._sqlite is not None:
             self._sqlite.close()
             self._sqlite = None
@@ -76,10 +76,10 @@ class DatabaseClock:
             await database.close()
 
     async def advance(self, by: float | timedelta, *, leases: bool = False) -> None:
-        """Move the time forward by seconds or a timedelta.
+        """Advance the time by seconds or a timedelta.
 
-        The leases of live workers move with it, as if the workers had renewed them meanwhile. With `leases`, they
-        expire like everything else.
+        The leases of live workers advance with it, as if the workers had renewed them meanwhile. With `leases`, leases
+        are not advanced, so they expire.
         """
         moved = by if isinstance(by, timedelta) else timedelta(seconds=by)
         if moved < timedelta():
@@ -95,7 +95,7 @@ class DatabaseClock:
         connection = await postgres.connect(self._settings)
         try:
             async with connection.transaction():
-                # A renewal that has read the old time must not overwrite a lease that was moved.
+                # A renewal that has read the old time must not overwrite a lease that was advanced.
                 await connection.execute("lock table workers in access exclusive mode")
                 await connection.execute(move_leases)
                 await connection.execute("update runlane_test_clock set advanced = advanced + $1", moved)

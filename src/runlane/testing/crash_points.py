@@ -1,8 +1,8 @@
 """Crash points: kill or freeze the current process when it reaches a named failpoint for the n-th time.
 
-A crash is a real SIGKILL from inside, so nothing of the process runs afterwards: no handler, no finally, no flush. A
-freeze is a real SIGSTOP, which the test ends with SIGCONT. A test names the point in TEST_CRASH_POINT, and the module
-that its worker imports calls `install_from_environment()`. No other code reads that variable.
+A crash is a real SIGKILL from inside the process, so no further code runs: no handler, no finally, no flush. A freeze
+is a real SIGSTOP, which the test ends with SIGCONT. A test names the failpoint in TEST_CRASH_POINT, and the module that
+its worker imports calls `install_from_environment()`. No other code reads that variable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VARIABLE = "TEST_CRASH_POINT"
 
 
 class Fate(StrEnum):
-    """What happens to the process."""
+    """The effect on the process."""
 
     KILL = "kill"
     FREEZE = "freeze"
@@ -28,7 +28,10 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """At the `nth` time that `point` is reached, `fate` happens. As text: point, point:nth or point:nth:fate."""
+    """When `point` is reached for the `nth` time, `fate` happens.
+
+    The text form is point, point:nth or point:nth:fate.
+    """
 
     point: str
     nth: int = 1
@@ -42,7 +45,7 @@ class CrashPoint:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a crash point."""
+        """Parse the text form of a crash point."""
         point, _, rest = text.partition(":")
         nth, _, fate = rest.partition(":")
         return cls(point, int(nth or 1), Fate(fate or Fate.KILL))
@@ -52,7 +55,7 @@ class CrashPoint:
 
 
 def install(crash_point: CrashPoint) -> None:
-    """Make this process crash or freeze there. Replaces any hook of failpoints that was installed before."""
+    """Make this process crash or freeze at the crash point. This replaces an earlier hook of failpoints."""
     lock = threading.Lock()
     reached = 0
 
@@ -60,7 +63,7 @@ def install(crash_point: CrashPoint) -> None:
         nonlocal reached
         if point != crash_point.point:
             return
-        # Failpoints are reached from several threads; each time counts once.
+        # Failpoints are reached in several threads. Each time is counted once.
         with lock:
             reached += 1
             if reached != crash_point.nth:

@@ -1,7 +1,7 @@
-"""Create and drop databases on a PostgreSQL server, one for each test that needs its own.
+"""Create and drop databases on a PostgreSQL server, so that tests can have their own database.
 
-The functions are synchronous, because fixtures of both kinds call them. The driver gets an event loop in a separate
-thread, so that the caller may already run in one.
+The functions are synchronous because fixtures of both kinds call them. The driver gets an event loop in a separate
+thread, so that the caller may have a running loop.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ def create(server_url: str, name: str, template: str | None = None) -> str:
 
 
 def drop(server_url: str, name: str) -> None:
-    """Drop a database if it exists; its open connections are ended."""
+    """Drop a database if it exists, and close its open connections."""
     _execute(server_url, f"drop database if exists {_quoted(name)} with (force)")
 
 

@@ -1,4 +1,4 @@
-"""The embeddings of a fake provider: OpenAI's wire format, with vectors that depend on words alone."""
+"""The embeddings of a fake provider: OpenAI's wire format, with vectors that depend only on words."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _DIMENSIONS: Final = 64
 
 
 class EmbeddingsWire:
-    """POST /v1/embeddings: a vector has a direction for each word, so that inputs with common words are near.
+    """POST /v1/embeddings. A vector has one direction for each word, so that inputs with common words are near.
 
-    Words of one group of `SYNONYMS` have the same direction.
+    Words in one group of `SYNONYMS` have the same direction.
     """
 
     def parse_request(self, body: Body) -> FakeRequest:
@@ -45,7 +45,7 @@ class EmbeddingsWire:
 
 
 def embedding_of(text: str) -> list[float]:
-    """Return the vector that the fake provider has for an input."""
+    """Return the vector that the fake provider computes for an input."""
     vector = [0.0] * _DIMENSIONS
     for word in re.findall(r"\w+", text.lower()):
         group = next((words[0] for words in SYNONYMS if word in words), word)

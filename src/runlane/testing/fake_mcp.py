@@ -1,7 +1,7 @@
-"""A fake MCP server in separate processes: over streamable HTTP, SSE (the older transport), and stdio.
+"""A fake MCP server in separate processes, over streamable HTTP, SSE (the older transport) and stdio.
 
-`FakeMcp` starts the one for HTTP; for stdio, the code under test starts `fake.command`. Both append to one journal
-file, which any process can read and which survives a kill. The server listens on this machine only, and ends with the
+`FakeMcp` starts the server for HTTP. For stdio, the code under test starts `fake.command`. Both append to one journal
+file, which any process can read and which survives a kill. The server listens on loopback only and ends with the
 process that started it.
 """
 
@@ -40,11 +40,11 @@ class FakeMcpCall:
 
 
 class FakeMcp(LocalServer):
-    """A fake MCP server: `with FakeMcp() as fake: fake.url`. It offers
+    """A fake MCP server: `with FakeMcp() as fake: fake.url`.
 
-    echo(text), add(a, b), slow(seconds), fail(message), huge(size), picture(), headers(), environment(),
-    once(name), which counts how often it was called for a name, and drop(), which breaks the connection instead of
-    answering. Tools are listed in pages of three.
+    It offers the tools echo(text), add(a, b), slow(seconds), fail(message), huge(size), picture(), headers(),
+    environment(), once(name), which returns how often it was called for a name, and drop(), which breaks the connection
+    instead of responding. Tools are listed in pages of three.
     """
 
     name = "FakeMcp"
@@ -61,17 +61,17 @@ class FakeMcp(LocalServer):
 
     @property
     def sse_url(self) -> str:
-        """The URL of a server with the older transport, SSE only."""
+        """The URL for the older transport, SSE."""
         return f"http://{HOST}:{self.port}/sse"
 
     @property
     def command(self) -> list[str]:
-        """The command of the server over stdio."""
+        """The command that starts the server over stdio."""
         return [sys.executable, "-m", "runlane.testing.fake_mcp", "--home", str(self._folder), "--stdio"]
 
     @property
     def connections(self) -> int:
-        """How many connections of any kind were opened."""
+        """The number of connections of any kind that were opened."""
         return sum(entry["kind"] == "open" for entry in self._entries())
 
     @property
@@ -80,7 +80,7 @@ class FakeMcp(LocalServer):
         return [entry["pid"] for entry in self._entries() if entry["kind"] == "program"]
 
     def calls(self, tool: str | None = None) -> list[FakeMcpCall]:
-        """Return the calls so far, or those of one tool."""
+        """Return the calls so far, of all tools or of one."""
         entries = [entry for entry in self._entries() if entry["kind"] == "call"]
         calls = [FakeMcpCall(**{key: value for key, value in entry.items() if key != "kind"}) for entry in entries]
         return [call for call in calls if tool in (None, call.tool)]
@@ -95,11 +95,11 @@ class FakeMcp(LocalServer):
         odd_name: str | None = None,
         schema_size: int = 0,
     ) -> None:
-        """Change the behaviour; what is not given is reset to its default.
+        """Change the behaviour. Omitted settings are reset to their defaults.
 
-        `status` is the answer to every HTTP request, `token` rejects other bearer tokens, `legacy` supports only the
-        handshake and sessions of 2025. `extra_tools`, a tool with an `odd_name` and one with a schema of
-        `schema_size` are offered besides the others.
+        `status` is the response to every HTTP request, `token` rejects other bearer tokens, `legacy` supports only the
+        handshake and sessions of 2025. `extra_tools`, a tool with an `odd_name` and a tool with a schema of
+        `schema_size` bytes are offered in addition to the others.
         """
         change = {
             "status": status,
@@ -133,18 +133,18 @@ class FakeMcp(LocalServer):
             content = (self._folder / JOURNAL).read_bytes()
         except FileNotFoundError:
             return []
-        # A line is written by one call, but a concurrent reader may see only its beginning.
+        # A line is written by one call, but a concurrent reader may read only its beginning.
         return [orjson.loads(line) for line in content.rpartition(b"\n")[0].splitlines()]
 
     def _prepare(self, home: Path) -> None:
-        """Do nothing: the journal is created by its first entry."""
+        """Do nothing, because the first entry creates the journal."""
 
     def _command(self, home: Path) -> list[str]:
         command = [sys.executable, "-m", "runlane.testing.fake_mcp", "--home", str(home), "--port", str(self.port)]
         return [*command, "--max-seconds", f"{self._max_seconds:g}"]
 
     def _ready(self, home: Path) -> bool:
-        # The pid distinguishes this server from one that was killed.
+        # The pid distinguishes this server from a server that was killed.
         try:
             return (home / READY).read_text() == str(self.pid)
         except FileNotFoundError:
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--stdio", action="store_true")
     parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS)
     chosen = parser.parse_args(arguments)
-    # Imported here, so that a suite that only starts the server does not load the library.
+    # The library is imported here, so that a test suite that only starts the server does not load it.
     from runlane.testing.fake_mcp_server import serve_http, serve_stdio
 
     if chosen.stdio:

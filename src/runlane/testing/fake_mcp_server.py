@@ -51,20 +51,20 @@ class FakeMcpState:
 
     @property
     def control(self) -> dict[str, Any]:
-        """The current behaviour."""
+        """The current settings of the behaviour."""
         try:
             return orjson.loads((self._home / CONTROL).read_bytes())
         except FileNotFoundError:
             return {}
 
     def note(self, kind: str, **more: Any) -> None:
-        """Append to the journal: one write, so that processes do not mix their lines."""
+        """Append to the journal with one write, so that lines of several processes do not mix."""
         line = orjson.dumps({"kind": kind, "pid": os.getpid(), **more}) + b"\n"
         with (self._home / JOURNAL).open("ab", buffering=0) as journal:
             journal.write(line)
 
     def server(self, over: str | None = None) -> Server[Any]:
-        """Return a server of the library with this behaviour."""
+        """Return an MCP server of the library with this behaviour."""
         over = over or self._over
 
         async def called(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -230,7 +230,7 @@ async def _respond(send: Send, status: int) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Does not install signal handlers."""
+    """A server that does not install signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:

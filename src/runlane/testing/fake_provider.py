@@ -1,7 +1,7 @@
 """A fake provider in a separate process: real sockets, real wire formats, answers from a script.
 
 `FakeProvider` starts it for a test. From a shell: python -m runlane.testing.fake_provider --port 0 --script FILE. It
-listens on this machine only, and ends with the process that started it.
+listens on loopback only and ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FakeProvider(LocalServer):
         return f"{self.url}/v1"
 
     def stats(self) -> dict[str, Any]:
-        """Return the counts of calls, how many were concurrent, and the last of them."""
+        """Return the number of calls, the maximum of concurrent calls, and the last calls."""
         return self._ask("GET", "/_stats")
 
     def requests(self, last: int = 50) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ class FakeProvider(LocalServer):
         return self._ask("GET", f"/_requests?last={last}")
 
     def control(self, **changes: Any) -> dict[str, Any]:
-        """Change the fields of FakeControl; return the counts."""
+        """Change the fields of FakeControl. Return the counts."""
         change = FakeControl.model_validate(changes)
         return self._ask("POST", "/_control", change.model_dump_json(exclude_unset=True).encode())
 
@@ -71,7 +71,7 @@ class FakeProvider(LocalServer):
         return [*command, "--script", str(home / "script.json"), "--max-seconds", f"{self._max_seconds:g}"]
 
     def _ready(self, home: Path) -> bool:
-        # The pid distinguishes this server from another one that took the port first.
+        # The pid distinguishes this server from another server that has taken the port.
         try:
             return bool(self.stats().get("pid") == self.pid)
         except (OSError, http.client.HTTPException, ValueError):

@@ -1,8 +1,8 @@
-"""The script of a fake provider, so that the same conversation has the same answers every time.
+"""The script of a fake provider, which gives the same conversation the same answers every time.
 
-An answer with `when` is used for every request whose last message contains it. The others are used in order, by the
-number of model answers in the conversation, and the last one repeats: a call that is repeated after a crash gets the
-same answer.
+An answer with `when` is used for every request whose last message contains that string. The other answers are used in
+order, by the number of model answers in the conversation; the last one repeats. So a call that is repeated after a
+crash gets the same answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class _Part(BaseModel):
 
 
 class FakeCall(_Part):
-    """A tool call of the model. A string as arguments is sent unchanged, valid or not."""
+    """A tool call of the model. If the arguments are a string, it is sent unchanged, even if it is not valid."""
 
     name: str
     arguments: dict[str, Any] | str = Field(default_factory=dict[str, Any])
@@ -28,9 +28,10 @@ class FakeCall(_Part):
 class FakeFault(_Part):
     """A failure instead of an answer.
 
-    `status`: rejected with this status. `break`: the connection breaks in the middle of the answer. `stop`: the answer
-    ends in the middle as if it were complete. `late`: the rejection arrives in the middle of the answer. `hang`: no
-    answer. `garbage`: a success that cannot be parsed. With `times` it happens N times, then the answer succeeds.
+    `status`: the call is rejected with this status. `break`: the connection breaks in the middle of the answer. `stop`:
+    the answer ends in the middle as if it were complete. `late`: the rejection arrives in the middle of the answer.
+    `hang`: no answer is sent. `garbage`: a successful response that cannot be parsed. With `times`, the failure happens
+    N times, then the answer succeeds.
     """
 
     kind: Literal["status", "break", "stop", "late", "hang", "garbage"] = "status"
@@ -59,10 +60,10 @@ class FakeAnswer(_Part):
 
 
 class FakeControl(_Part):
-    """Changes of a running provider; fields that are not given stay as they are.
+    """Changes of a running provider. Omitted fields keep their value.
 
-    `answers` replaces the script. With `max_in_flight` or `max_per_minute`, calls above it are rejected with status
-    429. `fault` applies to every call. `reset` sets all counts to zero.
+    `answers` replaces the script. With `max_in_flight` or `max_per_minute`, calls above the limit are rejected with
+    status 429. `fault` applies to every call. `reset` sets all counts to zero.
     """
 
     answers: list[str | FakeAnswer] | None = None
@@ -80,7 +81,7 @@ SCRIPT: TypeAdapter[list[str | FakeAnswer]] = TypeAdapter(
 
 
 class Script:
-    """The answers of a provider, and how often each fault has happened."""
+    """The answers of a provider, and the number of times that each fault has happened."""
 
     def __init__(self, answers: Answers) -> None:
         entries = SCRIPT.validate_python(list(answers))
@@ -88,7 +89,7 @@ class Script:
         self._happened: dict[int, int] = {}
 
     def chosen(self, turn: int, last: str) -> FakeAnswer:
-        """Return the answer after `turn` answers to this last message. A fault happens `times` times."""
+        """Return the answer to this last message after `turn` answers. A fault with `times` happens that many times."""
         in_order = [index for index, entry in enumerate(self._answers) if entry.when is None]
         index = next(
             (index for index, entry in enumerate(self._answers) if entry.when is not None and entry.when in last), None

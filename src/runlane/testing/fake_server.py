@@ -1,7 +1,7 @@
-"""The HTTP server of a fake provider, on this machine only, with counts of all calls.
+"""The HTTP server of a fake provider, on loopback only, with counts of all calls.
 
-It is a separate small server because tests need what frameworks hide: connections that break in the middle of an
-answer, answers that never arrive, and the moment when a client disconnects.
+It is a separate small server because tests need events that frameworks hide: connections that break in the middle of an
+answer, answers that never arrive, and the moment at which a client disconnects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(slots=True)
 class Call:
-    """One call in the log, with a hash of its key and names of headers. `outcome` is a status or another end."""
+    """One call in the log, with a hash of its key and the names of its headers.
+
+    `outcome` is a status or another end.
+    """
 
     number: int
     path: str
@@ -57,7 +60,7 @@ class Call:
 
 
 class Meter:
-    """Counts of calls, and how many were concurrent."""
+    """Counts of calls, and of concurrent calls."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -71,14 +74,14 @@ class Meter:
         self._since = time.monotonic()
 
     def per_minute(self) -> int:
-        """Return the calls that began within the last minute and were not rejected."""
+        """Return the number of calls that began within the last minute and were not rejected."""
         now = time.monotonic()
         while self._begun and self._begun[0] <= now - _MINUTE:
             self._begun.popleft()
         return len(self._begun)
 
     def begin(self, *, refused: bool = False) -> None:
-        """Count the start of a call. A rejected call does not count as in flight."""
+        """Count the start of a call. A rejected call is not counted as in flight."""
         if refused:
             return
         self._flow(1)
@@ -115,7 +118,7 @@ class Meter:
 
 
 class _Reader(asyncio.StreamReader):
-    """A reader that notices a disconnect without consuming further input."""
+    """A reader that detects a disconnect without consuming further input."""
 
     def __init__(self) -> None:
         super().__init__(limit=_MAX_HEAD)
@@ -139,7 +142,7 @@ class FakeServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port on which the server listens."""
         if self._server is None:
             raise RuntimeError("The fake provider has no port yet. Call start() first.")
         return int(self._server.sockets[0].getsockname()[1])
@@ -164,7 +167,7 @@ class FakeServer:
         return self
 
     async def stop(self) -> None:
-        """Close all connections. Safe at any time."""
+        """Close all connections. Safe to call at any time."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -183,7 +186,7 @@ class FakeServer:
         await self.stop()
 
     def control(self, change: FakeControl) -> None:
-        """Change limits, faults or answers; fields that are not given stay, and None removes a value."""
+        """Change limits, faults or answers. Omitted fields keep their value, and None removes a value."""
         if change.answers is not None:
             self._script = Script(change.answers)
         if change.reset:
@@ -221,7 +224,7 @@ class FakeServer:
         return True
 
     def _own(self, method: str, path: str, query: str, body: bytes) -> tuple[int, Any]:
-        """Answer the requests of tests: statistics of the provider, and changes of its behaviour."""
+        """Return the response to a test's request for statistics, or for a change of the behaviour."""
         match method, path:
             case "GET", "/_stats":
                 return 200, self.meter.stats()
@@ -300,7 +303,7 @@ class FakeServer:
 
 
 def _wrong_tools(body: Mapping[str, Any], path: str) -> FakeFault | None:
-    """Return the rejection of a request with an invalid tool name."""
+    """Return the fault for a request with an invalid tool name; None if all names are valid."""
     tools: list[dict[str, Any]] = body.get("tools") or []
     for tool in tools:
         content: dict[str, Any] = tool.get("function") or tool
@@ -319,8 +322,10 @@ async def _gone(reader: asyncio.StreamReader) -> None:
 async def _answer(
     wire: Wire, answer: FakeAnswer, request: FakeRequest, writer: asyncio.StreamWriter, ended: Callable[[str], None]
 ) -> bool:
-    """Send the answer or fault; return whether the connection can be reused. `ended` is called before the client can
-    read the end of the answer."""
+    """Send the answer or the fault. Return whether the connection can be reused.
+
+    `ended` is called before the client can read the end of the answer.
+    """
     await asyncio.sleep(answer.delay_seconds)
     fault = answer.fault
     match fault.kind if fault is not None else None:

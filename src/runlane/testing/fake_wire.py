@@ -1,7 +1,7 @@
 """The wire formats of a fake provider: chat completions and responses of OpenAI, messages of Anthropic.
 
-Each parses a request into what a script needs, and serializes an answer as the events of a stream and as a whole. Ids
-and signatures depend only on the answer and its position, so they are the same each time.
+Each format parses a request into the values that a script needs, and serializes an answer as a stream of events and as
+a whole. Ids and signatures depend only on the answer and its position, so they are the same each time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FakeRequest:
 
 
 class Wire(Protocol):
-    """One wire format."""
+    """A wire format."""
 
     def parse_request(self, body: Body) -> FakeRequest: ...
 
@@ -61,7 +61,7 @@ def text_of(content: Any) -> str:
 
 
 class _MessagesWire:
-    """A format whose requests have a list of messages."""
+    """Base class of formats whose requests have a list of messages."""
 
     def parse_request(self, body: Body) -> FakeRequest:
         messages: list[Body] = body.get("messages") or []

@@ -1,7 +1,7 @@
 """A local server for tests: its directory, its port, its start and its end.
 
-The differences between PostgreSQL and Redis are in `servers`. The hard part is common: the server is ready when start()
-returns, restarts on the same port after a crash, and leaves nothing behind.
+`servers` contains the differences between PostgreSQL and Redis. This module contains the common part: the server is
+ready when start() returns, restarts on the same port after a crash, and leaves nothing behind.
 """
 
 import secrets
@@ -25,8 +25,8 @@ POLL_SECONDS = 0.01
 FAMILY_SECONDS = 15
 PORT_TRIES = 5
 
-# Below the range of ephemeral ports. A port from that range can be taken by any client while a killed server is down,
-# even by a client that connects to itself while it retries.
+# The ports are below the range of ephemeral ports. Any client can take a port of that range while a killed server is
+# unavailable, even a client that connects to itself while it retries.
 PORTS = range(20_000, 32_000)
 
 
@@ -77,7 +77,7 @@ class LocalServer(ABC):
         return self
 
     def stop(self) -> None:
-        """Stop the server and remove its data. Safe at any time, any number of times."""
+        """Stop the server and remove its data. Safe to call at any time and more than once."""
         self._halt()
         if self._home is not None:
             shutil.rmtree(self._home)
@@ -91,7 +91,7 @@ class LocalServer(ABC):
         self.start()
 
     def kill(self) -> None:
-        """Crash the server: SIGKILL to its main process. start() restarts it with its stored data."""
+        """Crash the server by sending SIGKILL to its main process. start() restarts it with its stored data."""
         if self._child is None:
             raise ServerError(f"{self.name} is not running, so it cannot be killed. Call start() first.")
         self._child.send(signal.SIGKILL)
@@ -107,7 +107,7 @@ class LocalServer(ABC):
 
     @abstractmethod
     def _prepare(self, home: Path) -> None:
-        """Fill a new directory, once."""
+        """Prepare a new directory. Called once."""
 
     @abstractmethod
     def _command(self, home: Path) -> list[str]: ...
@@ -116,7 +116,8 @@ class LocalServer(ABC):
     def _ready(self, home: Path) -> bool: ...
 
     def _launch(self, home: Path) -> None:
-        # Another process can take a free port before the server binds it. Only a first start may then choose another.
+        # Another process can take a free port before the server binds it. Only a first start may then choose another
+        # port.
         tries = PORT_TRIES if self._port is None else 1
         for left in reversed(range(tries)):
             if tries > 1:
@@ -156,7 +157,7 @@ class LocalServer(ABC):
         self._forget_child()
 
     def _forget_child(self) -> None:
-        """Wait for the end of a child that was signalled, or that ended by itself."""
+        """Wait for the end of a child that was signalled or that has ended."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -178,7 +179,7 @@ def _free_port() -> int:
     for _ in range(200):
         port = PORTS.start + secrets.randbelow(len(PORTS))
         with socket.socket() as probe:
-            # As the servers do: connections in TIME_WAIT do not occupy the port.
+            # The servers also set this option, so connections in TIME_WAIT do not occupy the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))

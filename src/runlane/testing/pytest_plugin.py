@@ -1,9 +1,9 @@
 """pytest fixtures: an app that executes its runs on a new database for each test.
 
-Load it with `pytest_plugins = ["runlane.testing.pytest_plugin"]` in the topmost conftest.py and define `runlane_app`
-there. This is the only module that imports pytest, so the package does not depend on it. `running_app` is an async
-fixture of pytest-asyncio, declared so that it works in the modes auto and strict; `running_app_in_thread` needs no
-event loop in the test.
+Load the plugin with `pytest_plugins = ["runlane.testing.pytest_plugin"]` in the topmost conftest.py and define
+`runlane_app` there. This is the only module that imports pytest, so the package does not depend on it. `running_app` is
+an async fixture of pytest-asyncio, declared so that it works in the modes auto and strict. `running_app_in_thread`
+needs no event loop in the test.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ def runlane_database_url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def runlane_settings(runlane_database_url: str) -> Settings:
-    """The settings of the app under test: the environment's, without its database and Redis.
+    """The settings of the app under test: those of the environment, except the database and Redis.
 
-    To change some, define a fixture of the same name that takes this one and returns a copy with other values.
+    To change settings, define a fixture of the same name that requests this fixture and returns a copy with other
+    values.
     """
     return load_settings(database_url=SecretStr(runlane_database_url), redis_url=None, worker_health_port=0)
 
 
 @pytest.fixture
 def runlane_clock(runlane_settings: Settings) -> DatabaseClock:
-    """The clock of this test's database. `await running_app.clock.advance(seconds)` moves it."""
+    """The clock of this test's database. `await running_app.clock.advance(seconds)` advances it."""
     return DatabaseClock(runlane_settings)
 
 
@@ -69,7 +70,7 @@ async def _running_app(
 
 
 def _no_running_app() -> RunningApp:
-    """Not available without pytest-asyncio."""
+    """Fail with a message, because pytest-asyncio is not installed."""
     raise pytest.UsageError("The fixture running_app needs pytest-asyncio. Install it, or use running_app_in_thread.")
 
 
@@ -91,18 +92,18 @@ def running_app_in_thread(
 
 @pytest.fixture(scope="session")
 def runlane_postgres() -> Generator[PostgresServer | ExternalPostgres]:
-    """A Postgres server for the whole session: the one that TEST_DATABASE_URL names, or one that is started here."""
+    """A Postgres server for the whole session: the server of TEST_DATABASE_URL, or one that is started here."""
     with postgres_for_tests() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def runlane_postgres_template(runlane_postgres: PostgresServer | ExternalPostgres) -> Generator[str]:
-    """The name of a migrated database. Tests get copies of it, which is faster than migrating each one."""
+    """The name of a migrated database. Tests get copies of it, which is faster than migrating each database."""
     name = f"runlane_template_{secrets.token_hex(6)}"
     settings = load_settings(database_url=SecretStr(runlane_postgres.create_database(name)), redis_url=None)
     try:
-        # In a thread, because a fixture may be set up in a running event loop.
+        # The database is created in a thread, because the event loop may be running when a fixture is set up.
         with ThreadPoolExecutor(max_workers=1) as thread:
             thread.submit(lambda: asyncio.run(upgrade(settings))).result()
         yield name

@@ -1,4 +1,4 @@
-"""An app that executes its runs inside a test: with its own database, a worker and the background services.
+"""An app that executes its runs inside a test, with its own database, a worker and the background services.
 
 It works in every event loop: in `asyncio.run`, in the loop of a test framework, or in the thread of `app.blocking`. The
 fixtures of `runlane.testing.pytest_plugin` use it.
@@ -23,7 +23,10 @@ _POLL_SECONDS = 0.02
 
 
 class RunningApp:
-    """Configures and connects an app, with one worker and the background services. The end of the block undoes it."""
+    """Configures and connects an app, with one worker and the background services.
+
+    The end of the block undoes all of it.
+    """
 
     def __init__(
         self, app: App, settings: Settings, *, concurrency: int = 10, clock: DatabaseClock | None = None
@@ -43,7 +46,7 @@ class RunningApp:
         return self._worker
 
     async def start(self) -> Self:
-        """Configure and connect the app and start its worker. Raises ConfigurationError if it is connected already."""
+        """Configure and connect the app, and start its worker. Raise ConfigurationError if it is already connected."""
         self.app.configure(self._settings)
         try:
             if self._clock is not None:
@@ -61,7 +64,7 @@ class RunningApp:
         return self
 
     async def stop(self) -> None:
-        """Stop what start() started and close the app. Runs that have not ended stay in the database."""
+        """Stop the worker and the services, and close the app. Runs that have not ended stay in the database."""
         await self._open.aclose()
 
     async def __aenter__(self) -> Self:
@@ -85,16 +88,17 @@ class RunningApp:
         timeout: float = WAIT_SECONDS,
         **options: Any,
     ) -> Run:
-        """Enqueue a run of a task, wait for its end and return it. Options as for `app.enqueue`."""
+        """Enqueue a run of a task, wait for its end and return it. The options are those of `app.enqueue`."""
         accepted = await self.app.enqueue(task, input, **options)
         return await self.app.wait(accepted.run_id, timeout)
 
     async def question(self, run_id: str, *, step: str | None = None, timeout: float = WAIT_SECONDS) -> Question:
-        """Wait for an open question of a run, and return it; `step` is the id or path of the step that asks."""
+        """Wait for an open question of a run and return it. `step` is the id or path of the step that asks."""
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    # Read before the questions, so that a question of a run that ends meanwhile is not missed.
+                    # The run is read before the questions, so that a question of a run that ends meanwhile is not
+                    # missed.
                     run = await self.app.get(run_id)
                     for question in await self.app.waits(run_id):
                         fits = step is None or step in (question.path, question.step_id)

@@ -1,8 +1,9 @@
 """A real PostgreSQL and a real Redis-compatible server, for tests and benchmarks.
 
-Each has its own temporary directory and port and needs only the programs. It can be restarted and killed, because a
-suite must see the state after a crash. A running server that the environment names is used instead, and cannot be
-crashed."""
+Each server has its own temporary directory and port and needs only the programs. It can be restarted and killed,
+because tests must check the state after a crash. If the environment names a running server, that server is used instead
+and cannot be crashed.
+"""
 
 import os
 import signal
@@ -20,13 +21,14 @@ from runlane.testing.binaries import ServerError, find_postgres, find_redis
 from runlane.testing.child import clean_environment
 from runlane.testing.local import HOST, START_SECONDS, LocalServer, tail
 
-# No test cuts the power of the machine, so no commit waits for the disk. Commits still reach the operating system
-# before they are acknowledged: with synchronous_commit=off, a killed server would lose the last of them.
+# No test cuts the power of the machine, so commits do not wait for the disk. Commits still reach the operating system
+# before they are acknowledged; with synchronous_commit=off, a killed server would lose the last commits.
 POSTGRES_OPTIONS: Mapping[str, str] = {
     "fsync": "off",
     "full_page_writes": "off",
     "max_connections": "200",
-    # In files of the data directory: containers often have a tiny /dev/shm, and a killed server leaks memory there.
+    # The memory is in files of the data directory: containers often have a small /dev/shm, and a killed server leaks
+    # memory there.
     "dynamic_shared_memory_type": "mmap",
 }
 
@@ -39,7 +41,7 @@ class PostgresServer(LocalServer):
 
     name = "PostgreSQL"
     orphan_signal = "QUIT"
-    # Fast shutdown, then immediate, then none at all.
+    # The steps are a fast shutdown, an immediate shutdown, and a kill.
     stop_steps = ((signal.SIGINT, 20), (signal.SIGQUIT, 10), (signal.SIGKILL, 0))
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
@@ -52,7 +54,10 @@ class PostgresServer(LocalServer):
         return f"postgresql://app@{HOST}:{self.port}/postgres"
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Create a database, empty or a copy of `template`, and return its URL; works in a running event loop too."""
+        """Create a database, empty or as a copy of `template`, and return its URL.
+
+        It may be called in a running event loop.
+        """
         return databases.create(self.url, name, template)
 
     def drop_database(self, name: str) -> None:
@@ -80,7 +85,7 @@ class PostgresServer(LocalServer):
             raise ServerError(f"initdb failed. The end of its output:\n{tail(answer.stdout.decode(errors='replace'))}")
 
     def _command(self, home: Path) -> list[str]:
-        # The path of a socket has a short limit; with a long TMPDIR the server has none.
+        # The path of a socket has a short limit. With a long TMPDIR, the server has no socket.
         sockets = str(home) if len(str(home)) < 80 else ""
         options = {"listen_addresses": HOST, "unix_socket_directories": sockets, **self._options}
         command = [str(self._bindir / "postgres"), "-D", str(home / "data"), "-p", str(self.port)]
@@ -90,7 +95,7 @@ class PostgresServer(LocalServer):
 
     def _ready(self, home: Path) -> bool:
         # The port opens before recovery ends; the eighth line is set when sessions are accepted. The first line
-        # distinguishes the file of this server from one that a killed server left.
+        # distinguishes the file of this server from the file of a killed server.
         try:
             lines = (home / "data" / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -124,7 +129,7 @@ class RedisServer(LocalServer):
         return command
 
     def _ready(self, home: Path) -> bool:
-        # The pid distinguishes this server from another one that took the port first.
+        # The pid distinguishes this server from another server that has taken the port.
         try:
             with socket.create_connection((HOST, self.port), timeout=1) as link:
                 link.sendall(b"PING\r\nINFO server\r\nQUIT\r\n")
@@ -135,7 +140,7 @@ class RedisServer(LocalServer):
 
 
 class _External:
-    """A server that this suite did not start: it can be used, but not stopped or crashed."""
+    """A server that this test suite did not start. It can be used, but not stopped or crashed."""
 
     def __init__(self, url: str, default_port: int, variable: str) -> None:
         self.url = url
@@ -147,11 +152,11 @@ class _External:
         raise self._not_owned("has no known pid")
 
     def start(self) -> Self:
-        """Do nothing: it is running."""
+        """Do nothing, because the server is already running."""
         return self
 
     def stop(self) -> None:
-        """Do nothing: it keeps running."""
+        """Do nothing. The server continues to run."""
 
     def restart(self) -> None:
         raise self._not_owned("cannot be restarted")
@@ -167,7 +172,7 @@ class _External:
 
 
 class ExternalPostgres(_External):
-    """The PostgreSQL server of TEST_DATABASE_URL. Its user must have the right to create databases."""
+    """The PostgreSQL server of TEST_DATABASE_URL. Its user needs the right to create databases."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, 5432, "TEST_DATABASE_URL")
@@ -190,7 +195,7 @@ class ExternalRedis(_External):
 def postgres_for_tests(
     options: Mapping[str, str] | None = None,
 ) -> Generator[PostgresServer | ExternalPostgres]:
-    """The server of TEST_DATABASE_URL if that is set (`options` do not apply to it), else a new one."""
+    """Yield the server of TEST_DATABASE_URL, to which `options` do not apply; without that variable, a new server."""
     url = os.environ.get("TEST_DATABASE_URL")
     if url:
         yield ExternalPostgres(url)
@@ -201,7 +206,7 @@ def postgres_for_tests(
 
 @contextmanager
 def redis_for_tests(options: Mapping[str, str] | None = None) -> Generator[RedisServer | ExternalRedis]:
-    """The server of TEST_REDIS_URL if that is set (`options` do not apply to it), else a new one."""
+    """Yield the server of TEST_REDIS_URL, to which `options` do not apply; without that variable, a new server."""
     url = os.environ.get("TEST_REDIS_URL")
     if url:
         yield ExternalRedis(url)

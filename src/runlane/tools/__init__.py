@@ -1,1 +1,1 @@
-"""Tools of agents outside of this process: HTTP services and MCP servers."""
+"""Tools of agents outside this process: HTTP services and MCP servers."""

@@ -1,4 +1,4 @@
-"""Interfaces of tools outside of this process: their callers and their failures."""
+"""Interfaces of tools outside this process: their callers and their failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runlane.templates.json_schema import cut, misfit
 class ToolFailed(Exception):
     """A tool call failed. `retryable` means that a retry may succeed.
 
-    `begun` is False if the call certainly had no effect: it was not sent, or rejected before it was executed.
+    `begun` is False if the call certainly had no effect: it was not sent, or it was rejected before execution.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ToolFailed(Exception):
 
 
 class ToolPending(Exception):
-    """The result takes longer: call again later. A repeated call does not start the work again."""
+    """The result is not available yet. Call again later; a repeated call does not start the work again."""
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
@@ -44,25 +44,25 @@ class ToolPending(Exception):
 
 
 def fitting(tool: Tool, value: Any) -> Any:
-    """Return the result of a tool, reduced to its schema. Raises ToolFailed if it does not match."""
+    """Return the result of a tool, reduced to its schema. Raise ToolFailed if it does not match the schema."""
     if tool.output_schema is None:
         return value
     value = cut(value, tool.output_schema)
-    problem = misfit(value, tool.output_schema, "the answer")
+    problem = misfit(value, tool.output_schema, "the result")
     if problem is not None:
-        raise ToolFailed("tool_output", f'The answer of the tool "{tool.name}" does not match its schema: {problem}.')
+        raise ToolFailed("tool_output", f'The result of the tool "{tool.name}" does not match its schema: {problem}.')
     return value
 
 
 def bounded(tool: Tool, value: Any) -> Any:
-    """As `fitting`, for a tool whose output was not bounded yet: a result above max_output_bytes is an error, too."""
+    """Do the same as `fitting`, and also raise ToolFailed if the result exceeds max_output_bytes."""
     value = fitting(tool, value)
     size = _size(value)
     if size > tool.max_output_bytes:
         raise ToolFailed(
             "tool_output",
             f'The tool "{tool.name}" was called, but its result has {size} bytes; at most {tool.max_output_bytes} are '
-            "allowed (max_output_bytes). Request less.",
+            "allowed (max_output_bytes). Request less data.",
         )
     return value
 
@@ -71,12 +71,12 @@ def _size(value: Any) -> int:
     try:
         return len((value if isinstance(value, str) else dump_json(value)).encode(errors="replace"))
     except TypeError:
-        # The code that stores it reports why it cannot be stored.
+        # The code that stores the value reports the reason why it cannot be stored.
         return 0
 
 
 class ToolCaller(Protocol):
-    """Calls tools of one type. `key` is the same when a call is repeated after a crash."""
+    """Calls tools of one type. `key` is the same if a call is repeated after a crash."""
 
     async def __call__(self, tool: Tool, arguments: Mapping[str, Any], key: str, /) -> Any: ...
 
@@ -85,9 +85,9 @@ class McpCaller(Protocol):
     """Lists and calls the tools of MCP servers."""
 
     async def tools(self, server: McpServer, /) -> Sequence[ToolOffer]:
-        """Return the tools of the server, under its own names. Raises ToolFailed."""
+        """Return the tools of the server with the names that the server uses. Raise ToolFailed."""
         ...
 
     async def call(self, server: McpServer, name: str, arguments: Mapping[str, Any], key: str, /) -> Any:
-        """Return the result of a tool. Raises ToolFailed."""
+        """Call a tool and return its result. Raise ToolFailed."""
         ...

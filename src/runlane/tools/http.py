@@ -36,7 +36,7 @@ _BINARY: Final = re.compile(r"(image|audio|video|font)/|application/(octet-strea
 
 
 class HttpTools:
-    """Calls tools of type http; one per process. `values` returns a tenant's secrets by name, without missing ones."""
+    """Calls tools of type http. There is one per process. `values` returns a tenant's existing secrets by name."""
 
     def __init__(self, outbound: Outbound, values: Values) -> None:
         self._outbound = outbound
@@ -51,7 +51,7 @@ class HttpTools:
         return call
 
     async def call(self, tenant: str, redactor: Redactor, tool: Tool, arguments: Mapping[str, Any], key: str) -> Any:
-        """Call a tool. `key` is sent as the idempotency key. Raises ToolFailed."""
+        """Call a tool and return its result. `key` is sent as the idempotency key. Raise ToolFailed."""
         secrets = await self._secrets(tenant, redactor, tool)
         try:
             request = _request(tool, arguments, secrets, key)
@@ -113,7 +113,7 @@ def _request(tool: Tool, arguments: Mapping[str, Any], secrets: Mapping[str, str
     placed = set(template.fields)
     headers = {
         "accept": "application/json, text/*;q=0.9, */*;q=0.1",
-        # Keys consist of ids; any other character must not break the header.
+        # Keys consist of ids. Any other character must not break the header.
         "idempotency-key": quote(key, safe="/:@!$&'()*+,;=~-._# []"),
     }
     for name, value in tool.headers.items():
@@ -139,7 +139,7 @@ def _result(tool: Tool, answer: OutboundResponse, hidden: _Hidden) -> Any:
     if not answer.body.strip():
         return fitting(tool, None)
     if _BINARY.match(answer.media_type):
-        raise ToolFailed("tool_output", f'The tool "{tool.name}" answered with {answer.media_type}, which is not text.')
+        raise ToolFailed("tool_output", f'The tool "{tool.name}" returned {answer.media_type}, which is not text.')
     return fitting(tool, _value(tool, answer, hidden.without(answer.text)))
 
 
@@ -151,7 +151,7 @@ def _value(tool: Tool, answer: OutboundResponse, text: str) -> Any:
         except (orjson.JSONDecodeError, RecursionError):
             if named_json:
                 raise ToolFailed(
-                    "tool_output", f'The answer of the tool "{tool.name}" is declared as JSON and is not valid JSON.'
+                    "tool_output", f'The result of the tool "{tool.name}" is declared as JSON but is not valid JSON.'
                 ) from None
     return clean_text(text)
 
@@ -162,23 +162,23 @@ def _refusal(tool: Tool, answer: OutboundResponse, hidden: _Hidden) -> ToolFaile
     retryable = answer.status == 429 or answer.status >= 500
     return ToolFailed(
         "tool_error",
-        f'The tool "{tool.name}" answered with status {answer.status}{f": {excerpt}" if excerpt else "."}',
+        f'The tool "{tool.name}" returned status {answer.status}{f": {excerpt}" if excerpt else "."}',
         retryable=retryable,
         retry_after_seconds=retry_after_seconds(answer.headers.get("retry-after")) if retryable else None,
-        # 429 is sent instead of executing the request; with any other status it may have had an effect.
+        # 429 is sent instead of executing the request. With any other status, the request may have had an effect.
         begun=answer.status != 429,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """What must not appear in a response: the secrets of the run, and even short ones of this request."""
+    """The values to redact in a response: the secrets of the run, and even short secrets of this request."""
 
     redactor: Redactor
     secrets: Mapping[str, str]
 
     def without(self, text: str) -> str:
-        """Return the text with secrets redacted, since some servers echo the request."""
+        """Return the text with secrets redacted, because some servers echo the request."""
         text = self.redactor.clean(text)
         for value in sorted(self.secrets.values(), key=len, reverse=True):
             for form in {value.strip(), dump_json(value.strip())[1:-1], quote(value.strip(), safe="")}:

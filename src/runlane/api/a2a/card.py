@@ -1,4 +1,4 @@
-"""The card of an agent: what it is called, where it is reached, and what it accepts."""
+"""The agent card of A2A: the name of the agent, its URL and the content that it accepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JSON: Final = "application/json"
 
 
 def agent_card(agent_id: str, body: Mapping[str, Any], version: str, url: str) -> dict[str, Any]:
-    """Return the card of an agent at this URL. Its instructions are not part of it."""
+    """Return the card of the agent at this URL. The card does not contain the agent's instructions."""
     name = str(body.get("name") or agent_id)
     description = str(body.get("description") or f"The agent {agent_id}.")
     return {

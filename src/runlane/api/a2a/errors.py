@@ -42,7 +42,7 @@ def error_body(rpc_id: Any, code: int, message: str) -> dict[str, Any]:
 
 
 def code_of(error: RunlaneError) -> int | None:
-    """Return the code of an error of Runlane; None for one that has an HTTP status of its own."""
+    """Return the JSON-RPC code of an error; None if the error is returned as an HTTP status instead."""
     match error:
         case RunNotFound() | UnknownSession():
             return TASK_NOT_FOUND

@@ -1,4 +1,4 @@
-"""The methods of A2A: send a message, read, list and cancel tasks, and say where their ends are reported."""
+"""The methods of A2A: send a message, read, list and cancel tasks, and configure push notifications."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BY_STATE: Final[Mapping[str, tuple[Status, ...]]] = {
 
 
 async def send_message(request: Request, principal: Principal, agent: str, params: SendParams) -> str:
-    """Start a task, continue a conversation, or answer the question of a task. Return the run."""
+    """Start a task, continue a conversation, or answer the question of a task. Return the id of the run."""
     require(principal, Permission.RUNS_WRITE)
     parts, message = parts_of(request), params.message
     if message.role != "ROLE_USER":
@@ -58,13 +58,13 @@ async def send_message(request: Request, principal: Principal, agent: str, param
 
 
 async def get_task(parts: Services, principal: Principal, agent: str, task_id: str) -> TaskSnapshot:
-    """Return a task of the agent that the caller may see."""
+    """Return a task of the agent. Raise ProtocolRefusal if the caller may not see it."""
     await require_task(parts, principal, agent, task_id)
     return await read_task(parts.database, task_id)
 
 
 async def require_task(parts: Services, principal: Principal, agent: str, task_id: str) -> Run:
-    """Return the run of a task. ProtocolRefusal if it is not one of the agent and of the caller's tenant."""
+    """Return the run of a task. Raise ProtocolRefusal if the task belongs to another agent or another tenant."""
     require(principal, Permission.RUNS_READ)
     try:
         run = await find_run(parts.database, task_id)
@@ -76,7 +76,7 @@ async def require_task(parts: Services, principal: Principal, agent: str, task_i
 
 
 async def cancel_task(parts: Services, principal: Principal, agent: str, params: TaskParams) -> dict[str, Any]:
-    """Cancel a task that has not ended."""
+    """Cancel a task that has not ended, and return the task."""
     require(principal, Permission.RUNS_WRITE)
     await require_task(parts, principal, agent, params.id)
     try:
@@ -97,7 +97,7 @@ async def list_tasks(parts: Services, principal: Principal, agent: str, params: 
     if params.context_id:
         session = await find_session(parts.database, params.context_id)
         if session.tenant != principal.tenant:
-            # The same as for one that does not exist.
+            # The error is the same as for a context that does not exist.
             raise UnknownSession(params.context_id)
     wanted = RunFilter(statuses, f"{AGENT}{agent}", tenant=principal.tenant, tags=(A2A_TAG,))
     found = await search_runs(parts.database, wanted, below=params.page_token or None, limit=params.page_size)
@@ -116,7 +116,7 @@ async def list_tasks(parts: Services, principal: Principal, agent: str, params: 
 
 
 async def set_push(parts: Services, principal: Principal, agent: str, params: PushParams) -> dict[str, Any]:
-    """Set where the end of a task is reported."""
+    """Set the URL that receives a notification when the task ends. Return the push notification config."""
     require(principal, Permission.RUNS_WRITE)
     await require_task(parts, principal, agent, params.task_id)
     await set_address(parts.database, principal.tenant, params.task_id, check_url(params.checked_url()))
@@ -124,7 +124,7 @@ async def set_push(parts: Services, principal: Principal, agent: str, params: Pu
 
 
 async def get_push(parts: Services, principal: Principal, agent: str, params: PushOfTask) -> dict[str, Any]:
-    """Return where the end of a task is reported."""
+    """Return the push notification config of a task."""
     found = (await list_push(parts, principal, agent, params))["configs"]
     if not found:
         raise ProtocolRefusal(TASK_NOT_FOUND, f'The task "{params.task_id}" has no push notification config.')
@@ -132,14 +132,14 @@ async def get_push(parts: Services, principal: Principal, agent: str, params: Pu
 
 
 async def list_push(parts: Services, principal: Principal, agent: str, params: PushOfTask) -> dict[str, Any]:
-    """Return the address of a task, as a list."""
+    """Return the push notification configs of a task: one or none."""
     await require_task(parts, principal, agent, params.task_id)
     url = await read_address(parts.database, principal.tenant, params.task_id)
     return {"configs": [] if url is None else [{"id": params.task_id, "taskId": params.task_id, "url": url}]}
 
 
 async def delete_push(parts: Services, principal: Principal, agent: str, params: PushOfTask) -> dict[str, Any]:
-    """Remove the address of a task."""
+    """Delete the push notification config of a task."""
     require(principal, Permission.RUNS_WRITE)
     await require_task(parts, principal, agent, params.task_id)
     await set_address(parts.database, principal.tenant, params.task_id, None)

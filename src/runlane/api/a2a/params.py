@@ -20,7 +20,7 @@ class Params(RequestModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, populate_by_name=True)
 
-    # The tenant is that of the key; clients send an empty one.
+    # The key determines the tenant; clients send an empty string.
     tenant: str = ""
 
 
@@ -57,7 +57,7 @@ class MessageParams(Params):
     reference_task_ids: list[str] | None = None
 
     def content(self) -> str:
-        """Return its text."""
+        """Return the text of the message."""
         if self.reference_task_ids:
             raise ProtocolRefusal(INVALID_PARAMS, "referenceTaskIds is not supported. Send what the agent needs.")
         text = "\n\n".join(part.content() for part in self.parts)
@@ -67,7 +67,7 @@ class MessageParams(Params):
 
 
 class PushParams(Params):
-    """Where the end of a task is reported. A task has one address, whose id is that of the task."""
+    """The URL that receives a notification when a task ends. A task has at most one, with the id of the task."""
 
     id: str = ""
     task_id: str = ""
@@ -76,7 +76,7 @@ class PushParams(Params):
     authentication: dict[str, Any] | None = None
 
     def checked_url(self) -> str:
-        """Return the URL. Notifications are signed, and carry no credentials of the client."""
+        """Return the URL. Raise ProtocolRefusal if the client sent credentials: notifications are signed instead."""
         if self.token or self.authentication:
             raise ProtocolRefusal(
                 PUSH_NOT_SUPPORTED,
@@ -86,7 +86,7 @@ class PushParams(Params):
 
 
 class SendConfiguration(Params):
-    """How a message is answered."""
+    """Options of the response to a message."""
 
     accepted_output_modes: list[str] | None = None
     task_push_notification_config: PushParams | None = None
@@ -103,7 +103,7 @@ class SendParams(Params):
 
 
 class TaskParams(Params):
-    """Which task."""
+    """Parameters of the methods for one task."""
 
     id: TaskId
     history_length: Annotated[int, Field(ge=0)] | None = None
@@ -111,7 +111,7 @@ class TaskParams(Params):
 
 
 class ListParams(Params):
-    """Which tasks of an agent."""
+    """The filters and the page of a task list."""
 
     context_id: str | None = None
     status: str | None = None
@@ -122,7 +122,7 @@ class ListParams(Params):
 
 
 class PushOfTask(Params):
-    """The address of a task."""
+    """Parameters that name the push notification config of a task."""
 
     task_id: TaskId
     id: str = ""

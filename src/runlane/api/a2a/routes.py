@@ -55,7 +55,7 @@ router = RawRouter(tags=["a2a"], route_class=LargeBodyRoute)
 PREFIX: Final = "/a2a"
 CARD: Final = "/agents/{agent_id}/.well-known/agent-card.json"
 AgentId = Annotated[Name, Path(description="The agent's id.", examples=["helper"])]
-# How soon a request whose client has disconnected is noticed.
+# The interval of the check whether the client has disconnected.
 _CHECK_SECONDS: Final = 5.0
 _Method = Callable[[Services, Principal, str, Any], Awaitable[dict[str, Any]]]
 
@@ -64,7 +64,7 @@ async def _task(parts: Services, principal: Principal, agent: str, params: TaskP
     return (await get_task(parts, principal, agent, params.id)).to_dict(params.history_length)
 
 
-# The methods whose answer is one value.
+# The methods that return one value. The others return a stream or start a run.
 _METHODS: Final[Mapping[str, tuple[type[Params], _Method]]] = {
     "GetTask": (TaskParams, _task),
     "CancelTask": (TaskParams, cancel_task),
@@ -78,7 +78,7 @@ _METHODS: Final[Mapping[str, tuple[type[Params], _Method]]] = {
 
 @router.get(CARD, response_model=dict[str, Any], responses=answers(404))
 async def get_agent_card(request: Request, principal: RunsRead, agent_id: AgentId) -> JsonBody:
-    """Return the card of an agent: where it is reached, and what it accepts."""
+    """Return the agent card: the URL of the agent and the content that it accepts."""
     found = await find_definition(parts_of(request).database, principal.tenant, "agent", agent_id)
     url = str(request.url.replace(path=f"{PREFIX}/agents/{agent_id}", query=""))
     return JsonBody(agent_card(agent_id, found.body, str(found.version), url))
@@ -86,7 +86,7 @@ async def get_agent_card(request: Request, principal: RunsRead, agent_id: AgentI
 
 @router.post("/agents/{agent_id}", response_model=dict[str, Any], responses=answers(404, 413, 429))
 async def call_agent(request: Request, principal: RunsRead, agent_id: AgentId) -> Response:
-    """Call a method of A2A. Errors of the protocol are part of the answer; a stream has one answer per frame."""
+    """Call a method of A2A. Protocol errors are part of the JSON-RPC response; a stream has one response per frame."""
     await find_definition(parts_of(request).database, principal.tenant, "agent", agent_id)
     rpc_id: Any = None
     try:
@@ -133,12 +133,12 @@ async def _call(request: Request, principal: Principal, agent: str, call: Mappin
 
 
 async def _stream(parts: Services, principal: Principal, task: TaskSnapshot, rpc_id: Any) -> Response:
-    """Return the stream of a task. It ends when the task rests; the run continues without its reader."""
+    """Return the stream of a task. It ends when the task ends or needs input; a disconnect does not stop the run."""
     return EventStream(await _reader(parts, principal, task, rpc_id), {"x-runlane-run-id": task.run.id})
 
 
 async def _until_rest(request: Request, principal: Principal, task: TaskSnapshot) -> None:
-    """Wait until the task has ended, or waits for an answer, or the client has disconnected."""
+    """Wait until the task has ended or needs input, or the client has disconnected."""
     reader = await _reader(parts_of(request), principal, task, None)
     try:
         while not reader.ended and not await request.is_disconnected():
@@ -152,7 +152,7 @@ async def _reader(parts: Services, principal: Principal, task: TaskSnapshot, rpc
     follower = await parts.follow(principal, task.run.id, seq)
     subject = Subject(AnswerId(task.run.id, seq), task.run.agent or "", 0, task.context_id, ())
     reader = AnswerReader(parts.database, follower, subject, TaskRenderer(task, rpc_id))
-    # It continues the answer of the task, so that what the task has is not sent again.
+    # The reader continues from the current state of the task, so that its text is not sent again.
     reader.fold = task.fold
     return reader
 

@@ -1,4 +1,4 @@
-"""The stream of a task: the task as it is, then pieces of answers, then the state in which it rests."""
+"""The stream of a task: the task, then pieces of its answers, then its state when it ends or needs input."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from runlane.errors import RunlaneError
 
 
 class TaskRenderer:
-    """Encodes an answer as responses of A2A.
+    """Encode an answer as responses of A2A.
 
-    An artifact is numbered by the answers before it that were stored. So the text that a new worker writes after a
-    takeover replaces the text of the lost one, under the same name.
+    The number of an artifact is the number of stored answers before it. So the text that a new worker writes after a
+    takeover has the name of the lost worker's text and replaces it.
     """
 
     asks_in_text = False

@@ -1,6 +1,6 @@
 """A run as a task: its state, its answers as artifacts, and the question that it waits for.
 
-Everything is read from the run when it is needed. The stored events decide what the artifacts are, so every server
+The task is derived from the run at each request. The stored events determine the artifacts, so every server
 returns the same task, and a client that reconnects after a crash continues where the stored answer ends.
 """
 
@@ -32,7 +32,7 @@ TERMINAL: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A run as it is now, and the answer so far."""
+    """The current state of a run, with its answers so far."""
 
     run: Run
     fold: AnswerFold
@@ -46,11 +46,11 @@ class TaskSnapshot:
 
     @property
     def rests(self) -> bool:
-        """Whether nothing happens until the client acts: the run has ended, or waits for an answer."""
+        """Whether only the client can continue the task: the run has ended or waits for an answer."""
         return self.run.status in TERMINAL or bool(self.questions)
 
     def to_dict(self, history_length: int | None = None, *, artifacts: bool = True) -> dict[str, Any]:
-        """Return the task as clients see it."""
+        """Return the task in the format of A2A."""
         task: dict[str, Any] = {"id": self.run.id, "contextId": self.context_id, "status": self.status()}
         if artifacts and self.fold.texts:
             task["artifacts"] = [artifact(number, text) for number, text in enumerate(self.fold.texts, 1)]
@@ -78,7 +78,7 @@ class TaskSnapshot:
 
 
 async def read_task(database: Database, run_id: str, *, answers: bool = True) -> TaskSnapshot:
-    """Return a run as a task. The events are read first, so that what follows them is not missed.
+    """Return a run as a task. The events are read before the run, so its questions are newer than the events.
 
     Without `answers`, no events are read and the task has no artifacts.
     """
@@ -92,7 +92,7 @@ async def read_task(database: Database, run_id: str, *, answers: bool = True) ->
 
 
 def artifact(number: int, text: str) -> dict[str, Any]:
-    """Return an answer of the agent. A turn of its model is one answer."""
+    """Return an answer of the agent as an artifact. Each model turn is one answer."""
     return {"artifactId": f"answer-{number}", "parts": [{"text": text, "mediaType": "text/plain"}]}
 
 

@@ -1,7 +1,7 @@
 """Questions of runs as interrupts, and the answers to them.
 
-The id of an interrupt names the run, the event at which it paused and the question, so that the answer finds them
-without any state.
+The id of an interrupt names the run, the event at which the run paused, and the question. So an answer needs no further
+state to find its question.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def interrupt(at: AnswerId, wait: Wait) -> dict[str, Any]:
 async def answer_interrupts(
     parts: Services, principal: Principal, agent: str, answers: Sequence[ResumeAnswer]
 ) -> AnswerId:
-    """Answer questions of one run and return where it continues. One that is answered already stays as it is.
+    """Answer questions of one run and return where the run continues. Questions that have an answer are left unchanged.
 
     An abandoned question cancels the run.
     """
@@ -88,7 +88,7 @@ async def _answer(parts: Services, principal: Principal, wait: Wait, entry: Resu
             platform=principal.everywhere,
         )
     except WrongState:
-        # Another answer was stored first, and the run continues with that one.
+        # Another answer was stored first, and the run continues with that answer.
         return
 
 
@@ -114,7 +114,7 @@ def _parse(text: str) -> _Named:
 
 
 def _name(wait: Wait) -> str:
-    # A path may have any length, and ids do not.
+    # A path can be of any length; an id cannot.
     return f"{lock_key(wait.path) & (2**64 - 1):016x}"
 
 

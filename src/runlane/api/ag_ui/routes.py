@@ -34,7 +34,7 @@ router = RawRouter(tags=["ag-ui"], route_class=LargeBodyRoute)
 
 PREFIX: Final = "/ag-ui"
 AgentId = Annotated[Name, Path(description="The agent's id.", examples=["helper"])]
-# Messages that clients keep of earlier runs, and that a model does not receive again.
+# Clients send messages of earlier runs again; the model does not receive these kinds.
 _LEFT_OUT: Final = frozenset({"tool", "reasoning", "activity"})
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -87,7 +87,7 @@ def _parse(body: AgUiRequest) -> ParsedMessages:
 
 
 def _plain(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message without its tool calls, whose results are left out, too."""
+    """Return a message without its tool calls, because their results are left out as well."""
     return {name: value for name, value in item.items() if name in ("role", "content")}
 
 

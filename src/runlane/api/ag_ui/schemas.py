@@ -1,4 +1,4 @@
-"""The request of AG-UI clients, RunAgentInput, as far as it is supported."""
+"""The request of AG-UI clients: the supported fields of RunAgentInput."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_ENTRIES = 100
 
 
 class AgUiModel(BaseModel):
-    """Base of the request and its parts; names are in camel case."""
+    """Base class of the request and its parts. Names of fields are in camel case."""
 
     model_config = ConfigDict(strict=True, extra="forbid", alias_generator=to_camel, allow_inf_nan=False)
 
@@ -50,8 +50,8 @@ class AgUiRequest(AgUiModel):
         }
     )
 
-    thread_id: Name = Field(description="The client's name of the conversation; returned in the events.")
-    run_id: Name = Field(description="The client's name of the run. A repeated request gets the run of the first one.")
+    thread_id: Name = Field(description="The client's name for the conversation. The events repeat it.")
+    run_id: Name = Field(description="The client's name for the run. A repeated request returns the existing run.")
     messages: list[dict[str, Any]] = Field(
         max_length=MAX_MESSAGES, description="The conversation. The last message of the user is for the agent."
     )

@@ -20,7 +20,7 @@ PROTOCOL_VERSION: Final = "1.0"
 
 
 class AgUiRenderer:
-    """Encodes an answer as events of AG-UI. `thread_id` and `run_id` are the client's names."""
+    """Encode an answer as events of AG-UI. `thread_id` and `run_id` are the names that the client chose."""
 
     asks_in_text = False
 
@@ -84,7 +84,7 @@ class AgUiRenderer:
         )
 
     def _call(self, call: Mapping[str, Any]) -> bytes:
-        # The call of this name is the answer itself.
+        # A call with this name is the agent's answer, not a tool call.
         if call["name"] == FINAL_ANSWER or call["id"] in self._calls:
             return b""
         self._calls.add(call["id"])
@@ -96,7 +96,7 @@ class AgUiRenderer:
         )
 
     def _result(self, event: Mapping[str, Any]) -> bytes:
-        # A part of a run that continues has results of calls that the earlier part has.
+        # After a pause, a result may belong to a call in the stream before the pause.
         if event["call_id"] not in self._calls and not self._subject.id.after:
             return b""
         message_id = f"tool_{self._subject.id.digits}_{event['seq']}"

@@ -1,7 +1,7 @@
 """Authorize requests to the agent server by the handlers of an auth module, before their routes run.
 
-The rule of a handler is applied in the database. A thread or an assistant that it does not allow does not exist for
-the user, and a search does not find it. Routes of searches read the rule with `rule_of`.
+The database applies the rule that a handler returns. A thread or an assistant that the rule excludes does not exist for
+the user, and searches do not return it. Routes of searches read the rule with `rule_of`.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from runlane.event_loop.offload import LARGE_BYTES
 from runlane.store.threads.assistants import find_assistant
 from runlane.store.threads.visibility import assistant_visibility, thread_visibility
 
-# The entry of a request's scope with the rule that its route applies.
+# The key in a request's scope for the rule that its route applies.
 _RULE: Final = "runlane.access_rule"
-# A handler is called for each member of a list, before the route checks how long the list is.
+# Handlers are called for each member of a list before the route checks the length of the list.
 _MAX_VALUES: Final = 1000
 
 
 def rule_of(request: HTTPConnection) -> AccessRule | None:
-    """Return the rule that the statement of this request applies."""
+    """Return the rule that the SQL statement of this request applies; None without one."""
     return request.scope.get(_RULE)
 
 
 async def authorize(request: Request, path: str) -> Request:
-    """Return the request as the auth module allows it. A request without an auth module is returned as it is."""
+    """Return the request, with the changes of the auth module. Without an auth module, return it unchanged."""
     parts = parts_of(request)
     module = parts.auth_module
     if module is None:
         return request
     principal = await authenticate(request)
     if isinstance(principal, StreamPrincipal):
-        # A key of Runlane has issued the token for exactly this stream.
+        # A Runlane key has issued the token for exactly this stream.
         return request
     accesses = ROUTES.get((request.method, path))
     if accesses is None or not isinstance(principal, UserPrincipal):
-        raise Forbidden("This path is not part of what the auth module decides about, so it is refused.")
+        raise Forbidden("The auth module does not cover this path, so the request is refused.")
     body = await request.body()
     content = _parsed(body) if len(body) <= LARGE_BYTES else await asyncio.to_thread(_parsed, body)
     if isinstance(content, list) and any(access.shape is Shape.RUNS for access in accesses):
@@ -88,13 +88,13 @@ async def visible_threads(request: Request, tenant: str, thread_ids: Sequence[st
 
 
 async def require_visible_thread(request: Request, tenant: str, thread_id: str) -> None:
-    """Raise Conflict if a thread that exists already is hidden from the user who wanted to create it."""
+    """Raise Conflict if a new thread has the id of an existing thread that is hidden from the user."""
     if not await visible_threads(request, tenant, [thread_id]):
         raise Conflict(f'The thread "{thread_id}" exists already. Use another id.')
 
 
 async def thread_rule(request: Request, action: str, value: dict[str, Any]) -> AccessRule | None:
-    """Return on which threads the user may perform what a request does besides its own action. Forbidden if none."""
+    """Return the rule for a further action of this request on threads. Raise Forbidden if the action is not allowed."""
     module = parts_of(request).auth_module
     principal = await authenticate(request)
     if module is None or not isinstance(principal, UserPrincipal):
@@ -103,7 +103,7 @@ async def thread_rule(request: Request, action: str, value: dict[str, Any]) -> A
 
 
 async def require_thread(request: Request, tenant: str, thread_id: str, rule: AccessRule | None) -> None:
-    """Raise UnknownThread for a thread that the rule does not allow."""
+    """Raise UnknownThread if the rule does not allow the thread."""
     if rule is None:
         return
     if not (await thread_visibility(parts_of(request).database, tenant, [thread_id], rule)).get(thread_id):
@@ -126,7 +126,7 @@ async def _apply(
     values: Sequence[dict[str, Any]],
     rule: AccessRule | None,
 ) -> None:
-    """Apply the rule to what the request names, or keep it for the route."""
+    """Apply the rule to the named threads or assistants, or leave it for the route to apply."""
     if rule is None:
         return
     request.scope[_RULE] = _and(rule_of(request), rule)
@@ -153,7 +153,7 @@ async def _check_threads(
         if found.get(thread_id, True):
             continue
         if access.action == "create" and access.shape is Shape.BODY:
-            # The id exists, which a caller that chose it learns, and nothing else about the thread.
+            # The caller chose the id and learns that it is in use, and nothing else about the thread.
             raise Conflict(f'The thread "{thread_id}" exists already. Use another id.')
         if access.shape is not Shape.THREADS:
             raise UnknownThread(thread_id)
@@ -191,7 +191,7 @@ async def require_assistants(request: HTTPConnection, principal: Principal, assi
 
 
 def _named(request: Request, values: Sequence[dict[str, Any]], name: str) -> list[str]:
-    """Return the ids that the route may use: that of the path as it was sent and as it is stored, or of the body."""
+    """Return the ids that the route may use: from the path, as sent and as stored, or from the body."""
     if name in request.path_params:
         sent: str = request.path_params[name]
         return list(dict.fromkeys((sent, str(id_value(sent)))))

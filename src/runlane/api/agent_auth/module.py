@@ -1,7 +1,7 @@
 """An auth module: a `langgraph_sdk.Auth` object of the project, loaded once when the server starts.
 
-It fails closed. A module that does not load stops the start. A handler that raises, that returns something unknown, or
-that does not exist for a resource while others do, refuses the request.
+Requests are refused by default. A module that cannot be loaded stops the start. A request is refused if its handler
+raises, returns an invalid value, or does not exist for a resource while other handlers exist.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from runlane.graphs.loader import load_export
 
 log = structlog.get_logger(__name__)
 
-# How long a handler may take before the request is refused.
+# The time after which a handler is aborted and the request refused.
 HANDLER_SECONDS: Final = 10.0
 USER_ROLE: Final = "user"
-# What the paths of the agent server need; the handlers of the module decide about each request.
+# The permissions that the paths of the agent server require. The handlers of the module decide about each request.
 _USER_PERMISSIONS: Final = frozenset({Permission.RUNS_READ, Permission.RUNS_WRITE, Permission.SCHEDULES_WRITE})
 _MAX_IDENTITY: Final = 500
-# What an authenticate handler may take by name.
+# The parameters that an authenticate handler may declare.
 _PARAMETERS: Final = frozenset(
     {"request", "body", "path", "method", "scope", "path_params", "query_params", "headers", "authorization"}
 )
@@ -39,7 +39,7 @@ _REFUSED: Final = "The auth module refused the request."
 
 
 class User(Mapping[str, Any]):
-    """A user as handlers of the module see it: fields as attributes and as items."""
+    """A user in the form that handlers of the module expect: fields are attributes and items."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields: dict[str, Any] = {
@@ -72,7 +72,7 @@ class AuthModule:
         from langgraph_sdk.auth import types
 
         self._types = types
-        # The SDK has no public names for what a server needs.
+        # The SDK has no public names for these handlers.
         self._authenticate: Any = auth._authenticate_handler  # noqa: SLF001
         self._handlers: Mapping[tuple[str, str], Sequence[Any]] = auth._handlers  # noqa: SLF001
         self._global: Sequence[Any] = auth._global_handlers  # noqa: SLF001
@@ -92,14 +92,14 @@ class AuthModule:
         self.decides = bool(self._handlers or self._global)
 
     async def identify(self, request: Request) -> UserPrincipal:
-        """Return the user of a request. HTTPException 401 if the module does not accept it."""
+        """Return the user of a request. Raise HTTPException 401 if the module does not accept the request."""
         try:
             given = {name: _argument(request, name) for name in self._taken}
             async with asyncio.timeout(HANDLER_SECONDS):
                 if inspect.iscoroutinefunction(self._authenticate):
                     found = await self._authenticate(**given)
                 else:
-                    # A plain function may block, and the event loop serves other requests meanwhile.
+                    # A plain function may block, so it runs in a thread and the event loop continues.
                     found = await asyncio.to_thread(self._authenticate, **given)
         except Exception as error:
             raise _refused(error, 401, "authenticate") from error
@@ -110,7 +110,7 @@ class AuthModule:
         return self.principal(user, DEFAULT_TENANT)
 
     def studio_user(self, principal: Principal) -> UserPrincipal:
-        """Return the Studio user of a key of Runlane, who may do nothing that the key may not."""
+        """Return the Studio user of a Runlane key, with at most the permissions of the key."""
         found = self.principal(self._types.StudioUser(principal.name, is_authenticated=True), principal.tenant)
         return replace(found, permissions=found.permissions & principal.permissions)
 
@@ -122,7 +122,10 @@ class AuthModule:
     async def decide(
         self, principal: UserPrincipal, resource: str, action: str, value: dict[str, Any]
     ) -> AccessRule | None:
-        """Return what the user may use; None for everything. The handler may change `value`. Forbidden if refused."""
+        """Return the rule for an action; None if everything is allowed. Raise Forbidden if the action is refused.
+
+        The handler may change `value`.
+        """
         if not self.decides:
             return None
         handler = self._handler(resource, action)
@@ -167,7 +170,7 @@ class AuthModule:
 
 
 def load_auth_module(source: AuthSource) -> AuthModule:
-    """Load an auth module. ConfigurationError with the reason, so that no server starts without its rules."""
+    """Load an auth module. Raise ConfigurationError if it cannot be loaded, so that no server starts without it."""
     try:
         from langgraph_sdk import Auth
     except ImportError:
@@ -196,7 +199,7 @@ def load_auth_module(source: AuthSource) -> AuthModule:
 
 
 def _refused(error: Exception, status: int, handler: str) -> HTTPException:
-    """Return the refusal for what a handler raised. Its own HTTPException keeps its status and text."""
+    """Return the HTTP error for an exception of a handler. An HTTPException keeps its status and text."""
     from langgraph_sdk.auth.exceptions import HTTPException as ModuleRefusal
 
     if isinstance(error, ModuleRefusal | HTTPException) and 400 <= error.status_code < 600:
@@ -229,7 +232,7 @@ def _argument(request: Request, name: str) -> Any:
 
 
 def _user(found: Any) -> Any:
-    """Return the user of what an authenticate handler returned; None if it has no identity."""
+    """Return the user from the return value of an authenticate handler; None if it has no identity."""
     if isinstance(found, str):
         found = {"identity": found}
     if isinstance(found, Mapping):

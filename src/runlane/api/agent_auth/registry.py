@@ -1,7 +1,7 @@
-"""What each route of the agent server does, in the words of auth modules: a resource and an action.
+"""The resource and action of each route of the agent server, in the terms of auth modules.
 
-A route that is not listed is refused while an auth module is configured, and a test fails for it. `shape` is how the
-request becomes the value that a handler sees, and what of that value the handler may change.
+While an auth module is configured, a route that is not listed is refused; a test fails for such a route. `shape`
+defines how the request becomes the value for a handler, and which parts of the value the handler may change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class Shape(StrEnum):
-    """How a request becomes the value of a handler."""
+    """How a request becomes the value for a handler."""
 
     IDS = "ids"  # the ids of the path
     BODY = "body"  # some fields of the body, which the handler may change
@@ -25,16 +25,16 @@ class Shape(StrEnum):
 
 
 class RuleSubject(StrEnum):
-    """What the rule that a handler returns applies to."""
+    """The object to which a handler's rule applies."""
 
     THREAD = "thread"  # the thread of the path, or of the body
     ASSISTANT = "assistant"
-    SEARCH = "search"  # what the route finds or names: the route passes the rule to its statement
+    SEARCH = "search"  # the route adds the rule to its SQL statement
 
 
 @dataclass(frozen=True, slots=True)
 class RouteAccess:
-    """A resource and an action."""
+    """The resource and the action of a route, and how its request is checked."""
 
     resource: str
     action: str
@@ -90,7 +90,7 @@ ROUTES: Final[Mapping[tuple[str, str], tuple[RouteAccess, ...]]] = {
     ("POST", "/threads/search"): _search("threads", *_SEARCH_FIELDS),
     ("POST", "/threads/count"): _search("threads", "metadata", "values", "status"),
     ("POST", "/threads/prune"): (RouteAccess("threads", "delete", Shape.THREADS, RuleSubject.THREAD),),
-    # The rules of both apply to the source.
+    # The rules of both actions apply to the source.
     ("POST", "/threads/{thread_id}/copy"): (*_thread("read"), *_thread("create")),
     ("GET", "/threads/{thread_id}"): _thread("read"),
     ("PATCH", "/threads/{thread_id}"): (

@@ -13,7 +13,7 @@ from runlane.domain.graph import USER_PREFIX, GraphRequest, without_user
 
 
 def with_user(request: GraphRequest, principal: Principal) -> GraphRequest:
-    """Return the request of a run with its user, if an auth module has authenticated one."""
+    """Return the request with its user, if an auth module has authenticated one."""
     config = without_user(request.config)
     if isinstance(principal, UserPrincipal):
         user = principal.user

@@ -1,7 +1,7 @@
-"""Between requests and the values that handlers of auth modules see.
+"""Conversion between requests and the values that handlers of auth modules receive.
 
-A handler may change a value, for example to add the owner to the metadata of a new thread. The changed fields replace
-those of the request before the route parses it, so the route checks what a handler has written as well.
+A handler may change a value, for example to add the owner to the metadata of a new thread. The changes are made in the
+request before the route parses it, so the route validates them like the rest of the request.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _RUN_FIELDS: Final = ("assistant_id", "metadata", "multitask_strategy", "if_not_
 _ITEM_FIELDS: Final = ("key", "value", "index", "filter", "limit", "offset", "query", "suffix", "max_depth")
 # The commands that start a run.
 _STARTING: Final = frozenset({"run.start", "input.respond"})
-# The field of the body that has the namespace of a request about items.
+# The field of the body that contains the namespace of a request for items.
 _NAMESPACES: Final = {"search": "namespace_prefix", "list_namespaces": "prefix"}
 
 
 class HandledRequest(Request):
-    """A request whose body a handler has seen, and may have changed.
+    """A request whose body was passed to a handler, which may have changed it.
 
-    Routes use its content. The bytes only show whether it has one.
+    Routes use its content. The bytes only show whether the request has a body.
     """
 
     def __init__(self, request: Request, body: bytes, content: Any) -> None:
@@ -68,7 +68,7 @@ def values_of(access: RouteAccess, request: Request, content: Any) -> list[dict[
 
 
 def written_back(access: RouteAccess, request: Request, content: Any, values: list[dict[str, Any]]) -> Any:
-    """Return the body with what the handler has changed."""
+    """Return the body with the changes of the handler."""
     match access.shape:
         case Shape.IDS | Shape.THREADS:
             return content
@@ -82,7 +82,7 @@ def written_back(access: RouteAccess, request: Request, content: Any, values: li
             if command.get("method") not in _STARTING:
                 return content
             params = _run_body(values[0])
-            # Empty, as it was when the handler was called.
+            # The metadata is empty, as it was when the handler was called.
             return command | {"params": {name: params[name] for name in params if name != "metadata" or params[name]}}
         case Shape.RUNS:
             return [_run_body(value) for value in values]
@@ -98,7 +98,7 @@ def _picked(body: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _with_canonical_id(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the value with the id of a new thread or assistant as it will be stored."""
+    """Return the value with the id of a new thread or assistant in the form in which it is stored."""
     for name in ("thread_id", "assistant_id"):
         if isinstance(value.get(name), str):
             value[name] = id_value(value[name])
@@ -150,7 +150,7 @@ def _item_body(action: str, request: Request, content: Any, value: Mapping[str, 
 
 
 def id_value(value: str) -> UUID | str:
-    """Return an id as handlers expect it: a UUID if it is one."""
+    """Return an id in the form that handlers expect: a UUID if it is one."""
     try:
         return UUID(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Bodies of requests about assistants, and what all requests of the agent server have in common."""
+"""Request bodies for assistants, and the parts that all request bodies of the agent server share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Limit = Annotated[int, Field(ge=1, le=1000)]
 Offset = Annotated[int, Field(ge=0, le=2**31 - 1)]
 SortOrder = Literal["asc", "desc"]
 Json = dict[str, Any]
-# What a search compares with stored text.
+# Searches compare this with stored text.
 SearchedText = Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00]*$"), AfterValidator(text_only)]
 NodeName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class ConfigBody(RequestModel):
-    """The config of LangGraph that requests may set."""
+    """The parts of a LangGraph config that requests may set."""
 
     tags: list[str] | None = None
     metadata: Json | None = None
@@ -28,7 +28,7 @@ class ConfigBody(RequestModel):
     configurable: Json | None = None
 
     def given(self) -> Json:
-        """Return the fields that the request has."""
+        """Return the fields that the request contains."""
         return self.model_dump(exclude_unset=True, exclude_none=True)
 
 
@@ -46,7 +46,7 @@ class AssistantCreate(RequestModel):
 
 
 class AssistantPatch(RequestModel):
-    """Changes of an assistant; fields that are left out stay as they are."""
+    """Changes of an assistant. Omitted fields keep their value."""
 
     graph_id: Name | None = None
     name: Name | None = None
@@ -71,7 +71,7 @@ AssistantField = Literal[
 
 
 class AssistantCount(RequestModel):
-    """Which assistants are counted."""
+    """The filters of a count of assistants."""
 
     graph_id: SearchedText | None = None
     name: SearchedText | None = None
@@ -79,7 +79,7 @@ class AssistantCount(RequestModel):
 
 
 class AssistantSearch(AssistantCount):
-    """Which assistants are listed, and how."""
+    """The filters, order and page of a search for assistants."""
 
     limit: Limit = 10
     offset: Offset = 0
@@ -89,7 +89,7 @@ class AssistantSearch(AssistantCount):
 
 
 class VersionSearch(RequestModel):
-    """Which versions of an assistant are listed."""
+    """The filters and page of a list of an assistant's versions."""
 
     metadata: Json | None = None
     limit: Limit = 10

@@ -1,4 +1,4 @@
-"""Assistants: create, read, find, change and delete them; the graph and the schemas behind one."""
+"""Assistants: create, read, find, update and delete them; read the graph of an assistant and its schemas."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def search_assistants(request: Request, principal: RunsRead, body: Assista
 
 @router.post("/assistants/count", response_model=int, responses=answers())
 async def count_assistants(request: Request, principal: RunsRead, body: AssistantCount | None = None) -> JsonBody:
-    """Return how many assistants a search finds."""
+    """Return the number of assistants that match."""
     wanted = _filter(request, body or AssistantCount())
     parts = parts_of(request)
     async with parts.searches.turn(principal):
@@ -100,7 +100,7 @@ async def get_assistant(request: Request, principal: RunsRead, assistant_id: Ass
 async def update_assistant(
     request: Request, principal: RunsWrite, assistant_id: AssistantId, body: AssistantPatch
 ) -> ValueBody:
-    """Store a new version. Fields that are left out stay as they are; metadata is merged."""
+    """Store a new version. Omitted fields keep their value; metadata is merged."""
     changes: dict[str, Any] = {
         name: value for name, value in body.model_dump(exclude_unset=True).items() if value is not None
     }
@@ -154,7 +154,7 @@ async def get_graph(
 
 @router.get("/assistants/{assistant_id}/schemas", response_model=dict[str, Any], responses=answers(404))
 async def get_schemas(request: Request, principal: RunsRead, assistant_id: AssistantId) -> JsonBody:
-    """Return the JSON Schemas of the graph; one that the graph does not have is null."""
+    """Return the JSON Schemas of the graph; a schema that the graph does not define is null."""
     graph = await _graph_of(request, principal.tenant, assistant_id)
     names = ("input_schema", "output_schema", "state_schema", "config_schema", "context_schema")
     schemas = graph.schemas or {}

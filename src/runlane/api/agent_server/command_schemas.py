@@ -22,7 +22,7 @@ Namespace = Annotated[list[Annotated[str, StringConstraints(max_length=500)]], F
 
 
 class CommandMessage(RequestModel):
-    """A command. Its answer has the same id."""
+    """A command. The response has the same id."""
 
     id: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
     method: Name
@@ -30,7 +30,7 @@ class CommandMessage(RequestModel):
 
 
 class EventsBody(RequestModel):
-    """Which events of a thread a reader gets."""
+    """The events that a reader of a thread receives."""
 
     channels: Annotated[list[Channel], Field(min_length=1, max_length=MAX_CHANNELS)]
     namespaces: Annotated[list[Namespace], Field(max_length=MAX_NAMESPACES)] | None = None
@@ -39,7 +39,7 @@ class EventsBody(RequestModel):
 
     @property
     def subscription(self) -> EventSelection:
-        """The events that the reader gets."""
+        """Return which events the reader receives."""
         return EventSelection(frozenset(self.channels), self.namespaces, self.depth)
 
 
@@ -76,11 +76,11 @@ class RespondParams(RequestModel):
         return {} if self.interrupt_id is None else {self.interrupt_id: self.response}
 
     def command(self, answered: Json) -> Json:
-        """Return the command to the graph."""
+        """Return the command for the graph."""
         more = {"update": self.update, "goto": self.goto}
         return {"resume": answered, **{name: value for name, value in more.items() if value is not None}}
 
     def options(self) -> Json:
-        """Return what the run is given besides the command."""
+        """Return the options of the run, without the command."""
         given = {"config": self.config, "metadata": self.metadata}
         return {name: value for name, value in given.items() if value is not None}

@@ -1,6 +1,6 @@
-"""Commands of the thread protocol: start a run, and answer questions. A refused command is an answer of type `error`.
+"""Commands of the thread protocol: start a run, and answer questions. A refusal is a response of type `error`.
 
-A command creates a run like any other request, so what it starts is durable when it is answered.
+A command creates a run like any other request, so the run is stored before the response is sent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from runlane.submit.graphs import GraphRunRequest
 
 router = agent_router("thread streams")
 
-# What a run reports whose readers choose channels later.
+# The stream modes of a run, because its readers choose channels later.
 _MODES: Final = (
     StreamMode.VALUES.value,
     StreamMode.UPDATES.value,
@@ -51,9 +51,9 @@ _MODES: Final = (
 )
 _NO_INTERRUPT: Final = "no_such_interrupt"
 _INVALID: Final = "invalid_argument"
-# Errors with another status are about limits, access and outages, and not about the command.
+# Errors with any other status concern limits, access or outages, not the command.
 _ABOUT_COMMANDS: Final = frozenset({400, 404, 409, 413, 422})
-# Commands of the protocol that paths of the API replace.
+# Commands of the protocol for which the API has paths instead.
 _ELSEWHERE: Final[Mapping[str, str]] = {
     "subscription.subscribe": "POST /threads/{id}/stream/events",
     "subscription.unsubscribe": "POST /threads/{id}/stream/events",
@@ -92,7 +92,7 @@ async def stream_events(
 
 
 class ThreadEvents(EventStream):
-    """A stream that breaks off, and does not end, when this process stops: clients reconnect after a break alone."""
+    """A stream that breaks off when this process stops, because clients reconnect after a break only."""
 
     async def _stream(self, send: Send) -> None:
         async def unless_last(message: Message) -> None:
@@ -105,7 +105,7 @@ class ThreadEvents(EventStream):
 async def perform_command(
     connection: HTTPConnection, principal: Principal, thread_id: str, command: CommandMessage
 ) -> dict[str, Any]:
-    """Perform a command and return the answer. Errors about limits, access and outages are raised."""
+    """Perform a command and return the response. Raise the errors that concern limits, access and outages."""
     try:
         if command.method in _ELSEWHERE:
             raise CommandRefused(
@@ -127,14 +127,14 @@ async def perform_command(
         if error.http_status not in _ABOUT_COMMANDS:
             raise
         return refuse(command.id, _INVALID, str(error))
-    # A reader that resumes here gets all events of the run, or all since it was resumed.
+    # A reader that resumes here receives all events of the run, or all events since the run was resumed.
     place = EventNumber(run.ordinal) if run.resumed_at is None else EventNumber(run.ordinal, run.resumed_at, MAX_PARTS)
     meta = {"applied_through_seq": place.to_int()}
     return {"type": "success", "id": command.id, "result": {"run_id": run.id}, "meta": meta}
 
 
 def refuse(command_id: int | None, code: str, message: str) -> dict[str, Any]:
-    """Return the answer to a command that is not performed."""
+    """Return the response to a command that is not performed."""
     return {"type": "error", "id": command_id, "error": code, "message": message}
 
 
@@ -171,7 +171,7 @@ async def _respond(
     body = ThreadRunBody.model_validate(
         {"assistant_id": thread.metadata["assistant_id"], "command": wanted.command(answered), **wanted.options()}
     )
-    # The first answer counts: another one must not answer the next question.
+    # The first answer is used. A second answer must not be applied to the next question.
     request = replace(body.to_request(thread_id, None), strategy=MultitaskStrategy.REJECT)
     try:
         return await _started(connection, principal, request)

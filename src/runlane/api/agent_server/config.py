@@ -1,4 +1,4 @@
-"""Config and context of LangGraph: context replaces `config.configurable`, so each can be given for the other."""
+"""Config and context of LangGraph. Context replaces `config.configurable`; each may be given for the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runlane.errors import InvalidRequest
 
 
 def mirror_context(config: Mapping[str, Any], context: Any) -> tuple[dict[str, Any], Any]:
-    """Return both with the one that is not given taken from the other."""
+    """Return both. The one that is not given is copied from the other."""
     configurable = config.get("configurable")
     if context and configurable:
         raise InvalidRequest("Both context and config.configurable are given. Send context alone.")

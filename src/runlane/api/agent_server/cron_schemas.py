@@ -1,4 +1,4 @@
-"""Bodies of requests about crons."""
+"""Request bodies for crons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CronField = Literal[
     "on_run_completed",
     "enabled",
 ]
-# Fields of runs that have no meaning for runs that start by themselves, later, and again.
+# Fields that have no meaning for runs that a schedule starts later.
 _NOT_FOR_CRONS: Final = frozenset(
     {
         "command",
@@ -48,7 +48,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class CronBody(ThreadRunBody):
-    """A new cron: when its runs start, and what they do."""
+    """A new cron: its schedule and the options of its runs."""
 
     schedule: Annotated[
         str,
@@ -68,29 +68,29 @@ class CronBody(ThreadRunBody):
     def _check_cron(self) -> CronBody:
         refused = sorted(self.model_fields_set & _NOT_FOR_CRONS)
         if refused:
-            raise ValueError(f"{refused[0]} is not for crons; leave it out")
+            raise ValueError(f"{refused[0]} is not supported for crons; omit it")
         return self
 
     @property
     def ends_at(self) -> str | None:
-        """The end as the settings of schedules have it."""
+        """Return the end in the form of schedule settings."""
         return None if self.end_time is None else end_moment(self.end_time)
 
     def payload(self, assistant_id: str, cron_id: str) -> Json:
-        """Return the request as answers show it, without its input."""
+        """Return the request without its input, as responses show it."""
         given = self.model_dump(exclude_unset=True, exclude_none=True, exclude={"input"})
         config = dict(given.get("config", {}))
         config["configurable"] = {**config.get("configurable", {}), "cron_id": cron_id}
         return {**given, "assistant_id": assistant_id, "config": config}
 
     def to_run(self, thread_id: str | None) -> GraphRunRequest:
-        """Return the request of its runs."""
+        """Return the request for the runs of the cron."""
         completed = self.model_copy(update={"on_completion": self.on_run_completed})
         return completed.to_request(thread_id, None)
 
 
 class CronPatch(RequestModel):
-    """Changes of a cron. Fields that are left out stay as they are; a null `end_time` clears it."""
+    """Changes of a cron. Omitted fields keep their value; a null `end_time` removes the end."""
 
     schedule: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     timezone: Annotated[str, Field(max_length=100)] | None = None
@@ -117,7 +117,7 @@ class CronPatch(RequestModel):
 
 
 class CronCount(RequestModel):
-    """Which crons are counted."""
+    """The filters of a count of crons."""
 
     assistant_id: Name | None = None
     thread_id: SearchedText | None = None
@@ -125,7 +125,7 @@ class CronCount(RequestModel):
 
 
 class CronSearch(CronCount):
-    """Which crons are listed, and how."""
+    """The filters, order and page of a search for crons."""
 
     enabled: bool | None = None
     limit: Limit = 10
@@ -138,7 +138,7 @@ class CronSearch(CronCount):
 
 
 def end_moment(text: str) -> str:
-    """Return a time in the form of settings; one without an offset is in UTC."""
+    """Return a time in the form of schedule settings. A time without an offset is in UTC."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

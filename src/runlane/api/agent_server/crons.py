@@ -1,4 +1,4 @@
-"""Crons: runs of an assistant that start by themselves. A cron is a schedule, so each of its slots starts one run."""
+"""Crons: runs of an assistant that a schedule starts. A cron is a schedule of Runlane, so each slot starts one run."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ router = agent_router("crons")
 
 CronId = Annotated[str, Path(description="The cron's id.")]
 _DISABLED = "The cron is disabled."
-# A firing does not wait for the runs before it: the strategy of the run decides, where they share a thread.
+# A firing does not wait for earlier runs. If runs share a thread, their multitask strategy decides.
 _MAX_OPEN = 1000
 
 
 @router.post("/runs/crons", response_model=Cron, responses=answers(404, 409, 413, 429))
 async def create_cron(request: Request, principal: SchedulesWrite, body: CronBody) -> ValueBody:
-    """Create a cron whose runs each have a thread of their own."""
+    """Create a cron. Each of its runs has its own thread."""
     return await _create(request, principal, body, None)
 
 
@@ -54,7 +54,7 @@ async def create_thread_cron(
 ) -> ValueBody:
     """Create a cron whose runs belong to a thread."""
     if body.on_run_completed is not None:
-        raise InvalidRequest("on_run_completed is for crons without a thread. Leave it out.")
+        raise InvalidRequest("on_run_completed requires a cron without a thread. Omit it.")
     thread = await find_thread(parts_of(request).database, principal.tenant, check_uuid(thread_id, "thread id"))
     return await _create(request, principal, body, thread.id)
 
@@ -80,7 +80,7 @@ async def search_crons(request: Request, principal: RunsRead, body: CronSearch |
 
 @router.post("/runs/crons/count", response_model=int, responses=answers(404))
 async def count_crons(request: Request, principal: RunsRead, body: CronCount | None = None) -> JsonBody:
-    """Return how many crons a search finds."""
+    """Return the number of crons that match."""
     wanted = await _filter(request, principal, body or CronCount(), None)
     parts = parts_of(request)
     async with parts.searches.turn(principal):
@@ -95,7 +95,7 @@ async def get_cron(request: Request, principal: RunsRead, cron_id: CronId) -> Va
 
 @router.patch("/runs/crons/{cron_id}", response_model=Cron, responses=answers(404, 409, 412, 413))
 async def update_cron(request: Request, principal: SchedulesWrite, cron_id: CronId, body: CronPatch) -> ValueBody:
-    """Change a cron. Metadata is merged; a null `end_time` clears it."""
+    """Change a cron. Metadata is merged; a null `end_time` removes the end."""
     verbs = await _verbs(request)
     known = await store.find_cron(parts_of(request).database, principal.tenant, cron_id, rule_of(request))
     merged = _merged(known, body)
@@ -136,7 +136,7 @@ async def _create(request: Request, principal: Principal, body: CronBody, thread
 
 
 async def _answer(request: Request, principal: Principal, cron_id: str, rule: AccessRule | None = None) -> ValueBody:
-    """Return the response with a cron. A rule is not applied to what the request itself has stored."""
+    """Return the response with a cron. No rule is applied to a cron that this request has stored."""
     found = await store.find_cron(parts_of(request).database, principal.tenant, cron_id, rule)
     return ValueBody(store.cron_value(found))
 
@@ -144,9 +144,9 @@ async def _answer(request: Request, principal: Principal, cron_id: str, rule: Ac
 def _settings(
     request: Request, principal: Principal, body: CronBody, cron_id: str, assistant_id: str, thread_id: str | None
 ) -> ScheduleSettings:
-    """Return the schedule of a cron. Its runs have the user of this request.
+    """Return the schedule of a cron. The user of this request is the user of its runs.
 
-    Threads that it creates get the default time to live of this moment.
+    The threads that it creates get the default time to live that is configured now.
     """
     ttl = parts_of(request).app.agent_server.thread_ttl if thread_id is None else None
     wanted = replace(body.to_run(thread_id), ttl=ttl)
@@ -169,7 +169,7 @@ def _settings(
 
 
 def _merged(known: StoredSchedule, patch: CronPatch) -> CronBody:
-    """Return the request that would create the cron as the patch leaves it."""
+    """Return the request that creates the cron with the changes of the patch."""
     stored = known.settings.input
     payload = {**stored["payload"], "input": stored["request"].get("input")}
     configurable = {name: value for name, value in payload["config"]["configurable"].items() if name != "cron_id"}
@@ -179,7 +179,7 @@ def _merged(known: StoredSchedule, patch: CronPatch) -> CronBody:
         changed["metadata"] = {**payload.get("metadata", {}), **changed["metadata"]}
     if changed.get("end_time") is not None:
         changed["end_time"] = end_moment(changed["end_time"])
-    # One replaces the other, as in a request.
+    # Context and config replace each other, as in a request.
     if "context" in changed and "config" not in changed:
         payload["config"] = {**payload["config"], "configurable": None}
     if "config" in changed:

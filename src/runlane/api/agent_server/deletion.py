@@ -1,4 +1,4 @@
-"""Deletion and cancellation over HTTP: the store decides, workers and readers are notified, and the caller may wait."""
+"""Deletion and cancellation over HTTP: the store performs them, then workers and readers are notified."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from runlane.store.threads.cancelling import delete_thread
 from runlane.store.threads.threads import threads_of_assistant
 from runlane.store.threads.visibility import thread_visibility
 
-# How long a request waits for runs that a worker still executes. They end in any case.
+# The longest time that a request waits for cancelled runs to stop. They stop even if the request has returned.
 _STOP_SECONDS: Final = 10.0
 
 
 async def remove_thread(parts: Services, principal: Principal, thread_id: str) -> None:
-    """Delete a thread and cancel its open runs. Return when they have stopped, or after a while."""
+    """Delete a thread and cancel its open runs. Return when the runs have stopped or the wait has timed out."""
     changes = await delete_thread(parts.database, principal.tenant, thread_id, actor=principal.actor)
     publish_changes(parts, changes)
     await wait_stopped(parts, principal, changes)
@@ -38,7 +38,7 @@ async def remove_assistant(
     delete_threads: bool,
     rule: AccessRule | None = None,
 ) -> None:
-    """Delete an assistant, and those of its threads that the rule allows if asked to."""
+    """Delete an assistant and, if requested, those of its threads that the rule allows."""
 
     async def work(session: Session) -> list[str]:
         deleted = await delete_assistant_in(session, principal.tenant, assistant_id)
@@ -60,7 +60,7 @@ def publish_changes(parts: Services, changes: Iterable[RunChange]) -> None:
 
 
 async def wait_stopped(parts: Services, principal: Principal, changes: Sequence[RunChange]) -> None:
-    """Wait until runs that were running have stopped, at most _STOP_SECONDS."""
+    """Wait until running runs have stopped, at most `_STOP_SECONDS`."""
     running = [change.run_id for change in changes if change.status is Status.RUNNING]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_STOP_SECONDS):
@@ -69,7 +69,7 @@ async def wait_stopped(parts: Services, principal: Principal, changes: Sequence[
 
 
 async def wait_ended(parts: Services, principal: Principal, run_id: str) -> None:
-    """Wait until a run has ended, or this process stops."""
+    """Wait until a run has ended or this process stops."""
     with contextlib.suppress(RunNotFound):
         follower = await parts.follow(principal, run_id, 0)
         try:

@@ -1,6 +1,6 @@
 """Follow the events of a thread across its runs and the pauses between them.
 
-Between runs the reader waits without a worker and without a connection to the database, for as long as a person needs.
+Between runs the reader waits without a worker and without a database connection, for any length of time.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from runlane.store.threads.thread_runs import (
 )
 from runlane.store.threads.threads import find_thread
 
-# A client that has started a run subscribes afterwards, and the run may have ended by then.
+# A client subscribes after it has started a run, and the run may have ended by then.
 _NEW_SECONDS: Final = 10.0
-# The channels of a reader that only watches how runs stand.
+# The channels of a reader that only follows the status of runs.
 _WATCHED: Final = frozenset({"lifecycle", "input"})
 
 
 class EventRunFollower:
-    """One reader of the events of one run; `ThreadFollower` goes from run to run."""
+    """Reads the events of one run for one reader. `ThreadFollower` moves from run to run."""
 
     __slots__ = ("_database", "_encoding", "_ended", "_follower", "_run_id")
 
@@ -55,7 +55,7 @@ class EventRunFollower:
 
     @property
     def ended(self) -> bool:
-        """True when the run has ended and everything was returned."""
+        """True when the run has ended and all events were returned."""
         return self._ended or (self._follower.ended and not self._follower.complete)
 
     @property
@@ -67,14 +67,14 @@ class EventRunFollower:
         """Return everything that is pending as one piece."""
         waiting = await self._follower.next(timeout_seconds)
         if self._follower.ended and self._follower.complete and not self._ended:
-            # Nothing counts of a run that was rolled back.
+            # A run that was rolled back has no events.
             with contextlib.suppress(RunNotFound):
                 waiting += self._encoding.ended(await read_result(self._database, self._run_id))
             self._ended = True
         return waiting
 
     def revoke(self, why: RunlaneError) -> None:
-        """End the stream because its reader may no longer read."""
+        """End the stream because the reader's access was revoked."""
         self._follower.revoke(why)
 
     def close(self) -> None:
@@ -83,12 +83,12 @@ class EventRunFollower:
 
 
 class NativeEventEncoding:
-    """The events of a run of an agent or orchestration. Live text is left out: it has no number."""
+    """The events of a run of an agent or orchestration. Live text is omitted because it has no number."""
 
     def __init__(self, encoding: EventEncoding, fold: NativeFold) -> None:
         self._encoding = encoding
         self._fold = fold
-        # The entry that paused the run, until its questions are read.
+        # The entry at which the run paused, until its questions are read.
         self.paused_at: int | None = None
 
     def event(self, run_id: str, line: StoredEvent) -> bytes:
@@ -98,12 +98,12 @@ class NativeEventEncoding:
         return self._encoding.graph_events(line, self._fold.stored(event))
 
     def gap(self, run_id: str, first_seq: int) -> bytes:
-        """Return the event that announces that entries before this one are no longer kept."""
+        """Return the event which announces that earlier entries are no longer stored."""
         return self._encoding.gap(run_id, first_seq)
 
 
 class NativeEventFollower(EventRunFollower):
-    """One reader of the events of a run that may ask."""
+    """Reads the events of a run that may ask questions, for one reader."""
 
     __slots__ = ("_native",)
 
@@ -126,7 +126,7 @@ class NativeEventFollower(EventRunFollower):
 
 
 class EventFollower(ThreadFollower):
-    """One reader of the events of one thread."""
+    """Reads the events of one thread for one reader."""
 
     __slots__ = ("_framing", "_number", "_subscription")
 
@@ -167,7 +167,10 @@ async def follow_events(
     since: int | None,
     framing: Framing,
 ) -> EventFollower:
-    """Return a reader of the events of a thread after a number; without one, of its current run and later ones."""
+    """Return a reader of a thread's events after a number.
+
+    Without a number, it reads the current run and later runs.
+    """
     number = await start_number(parts.database, thread, subscription, since)
     return await follow_after(parts, principal, thread, subscription, number, framing)
 
@@ -180,9 +183,9 @@ async def follow_after(
     number: int,
     framing: Framing,
 ) -> EventFollower:
-    """Return a reader of the events of a thread after a number of `start_number` or of an event.
+    """Return a reader of a thread's events after a number, which `start_number` or an event returned.
 
-    It counts as a stream of its key, and ends when the key is revoked.
+    The reader counts as a stream of its key, and ends when the key is revoked.
     """
     release = parts.streams.take(principal)
     try:
@@ -202,9 +205,9 @@ async def open_events(
     number: int,
     framing: Framing,
 ) -> EventFollower:
-    """Return a reader for a caller that is counted and guarded already."""
-    # A run that was accepted after the newest one has a later time. The newest is read first: a run that is accepted
-    # between the two queries is either found by its ordinal or later than the newest.
+    """Return a reader for a caller that is already counted and authorized."""
+    # A run that is accepted after the newest run has a later time. The time of the newest run is read first: a run that
+    # is accepted between the two queries either has its ordinal in the result or is later than the newest run.
     newest_us = await newest_run_at(parts.database, thread.key)
     at = await run_at_ordinal(parts.database, thread.key, EventNumber.from_int(number).ordinal)
     cursor = ThreadCursor(newest_us + 1 if at is None else at[1])
@@ -212,7 +215,7 @@ async def open_events(
 
 
 async def start_number(database: Database, thread: Thread, subscription: EventSelection, since: int | None) -> int:
-    """Return the number after which a reader begins; `since` is the position that the reader gives, if it has one."""
+    """Return the number after which a reader begins. `since` is the position that the reader sent, if any."""
     return await _start(database, thread, subscription) if since is None else _checked(thread, since)
 
 
@@ -223,9 +226,9 @@ def _checked(thread: Thread, since: int) -> int:
 
 
 async def _start(database: Database, thread: Thread, subscription: EventSelection) -> int:
-    """Return where a reader without a position begins: before the first open run, else after the newest one.
+    """Return the start for a reader without a position: before the first open run, else after the newest run.
 
-    `thread` was read before. A run that was open then may have ended since, and the reader still gets all of it.
+    `thread` was read before. A run that was open then may have ended since; the reader still receives all its events.
     """
     ordinal = await first_open_ordinal(database, thread.key)
     newest = thread.run_count
@@ -237,12 +240,12 @@ async def _start(database: Database, thread: Thread, subscription: EventSelectio
 
 
 async def _shows_newest(database: Database, thread: Thread, subscription: EventSelection) -> bool:
-    """Return whether a reader without a position gets the newest run, which has ended.
+    """Return whether a reader without a position receives the newest run, which has ended.
 
-    An interrupted thread shows it, because the reader needs the questions. The JavaScript SDK starts a run and then
-    subscribes without a position, so a run that was accepted a moment ago is shown as well. The Python SDK has a
-    position for what it reads, and watches the lifecycle without one before it starts a run: the end of an earlier run
-    would be taken for the end of that one, unless the thread was created with it.
+    If the thread is interrupted, the reader needs the questions of that run. The JavaScript SDK starts a run and then
+    subscribes without a position, so a run that was accepted shortly before is shown as well. The Python SDK sends a
+    position for the events that it reads, and follows the lifecycle without a position before it starts a run. It would
+    take the end of an earlier run for the end of its own run, unless the thread was created with that run.
     """
     if thread.status is ThreadStatus.INTERRUPTED:
         return True

@@ -1,7 +1,8 @@
-"""SSE frames of graphs: an event of the run's log becomes the frames that a client of LangGraph expects.
+"""SSE frames for graphs: an event of a run's log becomes the frames that LangGraph's clients expect.
 
-The id of a frame is the number of its event, so a reader resumes at the exact event through any server. Only the last
-frame of an event has it: a reader that loses its connection between two of them gets both again.
+The id of a frame is the number of its event, so a reader can resume at the exact event through any server. Only the
+last frame of an event has the id: a reader that loses its connection between two frames of an event receives both
+again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from runlane.domain.events import EventType, StoredEvent
 from runlane.domain.graph import StreamMode
 from runlane.domain.text import load_json
 
-# The data of the event is stored as written, so it is passed on without parsing it.
+# The data of the event is valid JSON as stored, so it is copied without parsing.
 _STORED: Final = re.compile(r'\{"event":("(?:[^"\\]|\\.)*"),"data":')
 _METADATA: Final = "metadata"
 _ALWAYS: Final = frozenset({_METADATA, "error"})
@@ -26,10 +27,10 @@ _MESSAGES: Final = "messages"
 
 
 class GraphEncoding:
-    """The frames of one reader. `after` is the number of the last event that the reader has.
+    """The frames for one reader. `after` is the number of the last event that the reader has received.
 
-    A reader of the mode `messages` reads all events and gets the frames after its own number, because a message
-    contains the chunks before.
+    A reader of the mode `messages` reads all events, because a message contains earlier chunks. It receives only the
+    frames after its own number.
     """
 
     __slots__ = ("_after", "_assembles", "_assembly", "_names", "_passes_messages", "_prefix")
@@ -45,7 +46,7 @@ class GraphEncoding:
 
     @property
     def reads_after(self) -> int:
-        """The number after which events have to be read."""
+        """Return the number after which events must be read."""
         return 0 if self._assembles else self._after
 
     def event(self, run_id: str, line: StoredEvent) -> bytes:
@@ -60,7 +61,7 @@ class GraphEncoding:
             frames = self._messages(name, data)
         elif mode in self._names:
             if mode == _METADATA:
-                # What an earlier attempt left open is produced again.
+                # The new attempt produces the incomplete messages of the lost attempt again.
                 self._assembly = None
             frames = [(name, data)]
         if line.seq <= self._after or not frames:
@@ -70,7 +71,7 @@ class GraphEncoding:
         return f"{head}event: {last_name}\ndata: {last_data}\nid: {self._prefix}{line.seq}\n\n".encode()
 
     def frames(self, events: Iterable[tuple[str, Any]], number: str) -> bytes:
-        """Return the frames of events that are not stored in this form: modes with their data."""
+        """Return the frames for pairs of a mode and its data, which are not stored in this form."""
         found: list[tuple[str, str]] = []
         for mode, data in events:
             if mode == _MESSAGES:
@@ -84,7 +85,7 @@ class GraphEncoding:
         return f"{head}event: {name}\ndata: {text}\nid: {self._prefix}{number}\n\n".encode()
 
     def gap(self, run_id: str, first_seq: int) -> bytes:
-        """Return the frame that announces that events before this one are no longer kept."""
+        """Return the frame which announces that earlier events are no longer stored."""
         if first_seq <= self._after + 1:
             return b""
         return control_frame("truncated", {"run_id": run_id, "first_seq": first_seq})
@@ -103,14 +104,14 @@ class GraphEncoding:
 
 @lru_cache(maxsize=256)
 def _names(modes: frozenset[str]) -> frozenset[str]:
-    """Return the names of the events that a reader of these modes gets as they are. Readers share it."""
+    """Return the names of the events that a reader of these modes receives unchanged. Readers share the set."""
     return (modes - {StreamMode.MESSAGES.value, StreamMode.MESSAGES_TUPLE.value}) | _ALWAYS
 
 
 def wire_event(run_id: str, line: StoredEvent) -> tuple[str, str] | None:
-    """Return the name and the JSON of the event that clients get for an entry of the log, or None.
+    """Return the name and the JSON of the client's event for an entry of the log; None if it has none.
 
-    The claim of an attempt is its `metadata`, so a stream begins when the claim is stored.
+    The claim of an attempt becomes `metadata`, so a stream begins when the claim is stored.
     """
     if line.type == EventType.PICKED_UP:
         attempt = load_json(line.data).get("tries", line.attempt)
@@ -118,7 +119,7 @@ def wire_event(run_id: str, line: StoredEvent) -> tuple[str, str] | None:
     if line.type != EventType.GRAPH_STREAM:
         return None
     name, data = split_event(line.data)
-    # Workers of earlier versions have stored it as an event of its own.
+    # Workers of earlier versions stored the metadata as a separate event.
     return None if name == _METADATA else (name, data)
 
 
@@ -132,5 +133,5 @@ def split_event(stored: str) -> tuple[str, str]:
 
 
 def control_frame(name: str, data: Any) -> bytes:
-    """Return a frame without an id: a reader must not resume after it."""
+    """Return a frame without an id, because a reader must not resume after it."""
     return f"event: {name}\ndata: {orjson.dumps(data).decode()}\n\n".encode()

@@ -1,4 +1,4 @@
-"""Bodies of requests about the items of the store of graphs."""
+"""Request bodies for items of the store of graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runlane.api.agent_server.thread_schemas import MAX_TTL_MINUTES
 from runlane.api.schemas.fields import Key, RequestModel
 from runlane.domain.text import dump_json
 
-# Each is applied to every item of a search.
+# Each filter is applied to every item of a search.
 MAX_FILTER_BYTES = 16 * 1024
 MAX_QUERY = 4000
 MAX_INDEXED = 50
@@ -30,7 +30,7 @@ def _label(value: str) -> str:
 
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_label)]
-# A path of fields; see `runlane.domain.item_text`.
+# A path of fields. See `runlane.domain.item_text`.
 IndexPath = Annotated[str, StringConstraints(max_length=200)]
 Labels = Annotated[list[Label], Field(max_length=20)]
 
@@ -53,7 +53,7 @@ class ItemDelete(RequestModel):
 
 
 class ItemSearch(RequestModel):
-    """Which items are found below a prefix of namespaces."""
+    """The filters and page of a search for items below a namespace prefix."""
 
     namespace_prefix: Labels = Field(default_factory=list[str])
     filter: Annotated[Json, AfterValidator(_small)] | None = None
@@ -64,7 +64,7 @@ class ItemSearch(RequestModel):
 
 
 class NamespaceSearch(RequestModel):
-    """Which namespaces are listed."""
+    """The filters and page of a list of namespaces."""
 
     prefix: Labels | None = None
     suffix: Labels | None = None

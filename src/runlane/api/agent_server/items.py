@@ -1,4 +1,4 @@
-"""Items of the store of graphs: what graphs remember across threads, for clients."""
+"""Items of the store of graphs, which graphs keep across threads, for clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ router = agent_router("store")
 
 @router.put("/store/items", status_code=204, response_class=Response, responses=answers(409, 413))
 async def put_item(request: Request, principal: RunsWrite, body: ItemPut) -> Response:
-    """Store an item; one with the same namespace and key is replaced."""
+    """Store an item. An item with the same namespace and key is replaced."""
     most = parts_of(request).app.settings.max_input_bytes
     if (size := utf8_size(dump_json(body.value))) > most:
         raise InputTooLarge(
@@ -94,7 +94,7 @@ async def search_items(request: Request, principal: RunsRead, body: ItemSearch |
 
 @router.post("/store/namespaces", response_model=dict[str, Any], responses=answers())
 async def list_namespaces(request: Request, principal: RunsRead, body: NamespaceSearch | None = None) -> JsonBody:
-    """List the namespaces that have items."""
+    """List the namespaces that contain items."""
     wanted = body or NamespaceSearch()
     query = store.NamespaceQuery(
         prefixes=[tuple(wanted.prefix)] if wanted.prefix else [],
@@ -111,7 +111,7 @@ async def list_namespaces(request: Request, principal: RunsRead, body: Namespace
 
 
 def _refreshes(request: Request, wanted: bool | None) -> bool:
-    """Return whether reading restarts the time to live: as the request says, or as the configuration file does."""
+    """Return whether reading restarts the time to live: the request decides, else the configuration file."""
     default = parts_of(request).app.graph_store.ttl
     return wanted if wanted is not None else default is None or default.refresh_on_read
 

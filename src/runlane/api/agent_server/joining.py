@@ -1,5 +1,5 @@
-"""Answers that come when a run has ended. Until then, a line break is sent now and then, which JSON allows before a
-value: neither a client nor a proxy closes the connection of a run that takes long.
+"""Responses that are sent when a run has ended. Until then, a line break is sent at intervals, which JSON allows before
+a value, so that neither a client nor a proxy closes the connection of a long run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HEADERS: Final = [(b"content-type", b"application/json"), (b"cache-control", b"
 
 
 class JoinAnswer(EventStream):
-    """Sends the JSON that `answer` returns once the followed run has ended."""
+    """Send the JSON that `answer` returns when the followed run has ended."""
 
     media_type = "application/json"
 
@@ -43,7 +43,7 @@ class JoinAnswer(EventStream):
             if not follower.ended:
                 await send_piece(send, b"\n")
         if not follower.complete:
-            # The body stays incomplete, so that the client asks again, here or at another server.
+            # The body stays incomplete, so that the client repeats the request, here or at another server.
             return
         body = orjson.dumps(await self._answer(), option=orjson.OPT_NON_STR_KEYS)
         await send({"type": "http.response.body", "body": body, "more_body": False})

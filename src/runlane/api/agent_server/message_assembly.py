@@ -1,6 +1,6 @@
-"""Messages from their chunks: the mode `messages` shows each message as it is so far, and the log has chunks alone.
+"""Messages from their chunks. The mode `messages` sends each message as it is so far; the log stores only chunks.
 
-The reader assembles them, so that the stored bytes grow with the length of a message and not with its square.
+The reader assembles them, so that the stored bytes grow with the length of a message, not with its square.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LAST: Final = "last"
 
 @dataclass(slots=True)
 class MessageAssembly:
-    """The messages of an attempt that are not complete, by id, and the ids that were announced."""
+    """The incomplete messages of an attempt by id, and the ids that were announced."""
 
     _open: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     _announced: set[str] = field(default_factory=set[str])
 
     def add(self, chunk: dict[str, Any], metadata: Any) -> list[tuple[str, Any]]:
-        """Return the events for a chunk or a whole message: its metadata first, then the message so far."""
+        """Return the events for a chunk or a whole message: its metadata, then the message so far."""
         message_id: str = chunk.get("id") or ""
         events: list[tuple[str, Any]] = []
         if message_id not in self._announced:
@@ -61,7 +61,7 @@ def _message(merged: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a tool call; those of one that is not complete are empty."""
+    """Return the arguments of a tool call; an empty object while the call is incomplete."""
     try:
         parsed = json.loads(item.get("args") or "{}")
     except ValueError:

@@ -1,7 +1,7 @@
 """Messages as events of content blocks: start, deltas and finish of each block, then of the message.
 
-The log has chunks of messages, and whole messages of nodes. Either becomes the same events, so that a client needs one
-way to read them. Every event names its message, because several may be written at once.
+The log contains chunks of messages and whole messages of nodes. Both become the same events, so that clients read them
+in one way. Every event names its message, because several messages may be written at once.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class _Block:
 
 @dataclass(slots=True)
 class _Message:
-    """A message that is being written. Blocks have the key that their chunks name them by."""
+    """A message that is being written. The key of a block is the key that chunks use for it."""
 
     id: str
     blocks: dict[Any, _Block] = field(default_factory=dict[Any, _Block])
     usage: dict[str, Any] | None = None
 
     def add(self, block: dict[str, Any], key: Any) -> Iterator[dict[str, Any]]:
-        """Yield the events of a piece of a block."""
+        """Yield the events for a piece of a block."""
         known = self.blocks.get(key)
         if known is None:
             known = self.blocks[key] = _Block(len(self.blocks), _skeleton(block))
@@ -59,7 +59,7 @@ class _Message:
 
 @dataclass(slots=True)
 class MessageBlocks:
-    """The messages of an attempt that are not complete, by id."""
+    """The incomplete messages of an attempt, by id."""
 
     _open: dict[str, _Message] = field(default_factory=dict[str, _Message])
     _complete: set[str] = field(default_factory=set[str])
@@ -87,13 +87,13 @@ class MessageBlocks:
         return [_named(event, message_id) for event in events]
 
     def withdraw(self) -> list[dict[str, Any]]:
-        """Return the events that end messages which a later attempt writes again."""
+        """Return the events that end incomplete messages, which a later attempt writes again."""
         events = [_withdrawn(message_id) for message_id in self._open]
         self._open.clear()
         return events
 
     def finish(self) -> list[dict[str, Any]]:
-        """Return the events that end messages whose run has ended without their last chunk."""
+        """Return the events that end messages whose run has ended before their last chunk."""
         events = [_named(event, one.id) for one in self._open.values() for event in one.finish()]
         self._open.clear()
         return events
@@ -152,7 +152,7 @@ def _block(item: Any) -> dict[str, Any]:
 
 
 def _skeleton(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the beginning of a block, without what its deltas or its end have."""
+    """Return the beginning of a block, without the content of its deltas and its end."""
     shown = {name: value for name, value in block.items() if name not in ("index", "annotations")}
     match block["type"]:
         case "text":

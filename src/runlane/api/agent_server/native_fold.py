@@ -1,8 +1,8 @@
 """The events of a run of an agent or orchestration as events of a graph: messages, updates and values.
 
-Live text becomes chunks of a message. The stored event of the turn has the whole text, so a chunk with the rest closes
-the message. After a takeover the model may write other text: then the chunks continue under another id, and `values`
-replaces what a client has shown.
+Live text becomes chunks of a message. The stored event of the turn contains the whole text, so a chunk with the
+remaining text closes the message. After a takeover the model may write different text: then the chunks continue under
+another id, and `values` replaces the text that a client has displayed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GraphEvent = tuple[str, Any]
 
 @dataclass(slots=True)
 class _Live:
-    """The text of the turn that is being written, as the client has it. `number` counts replaced ones."""
+    """The text of the current turn as sent to the client. `number` is incremented when the text is replaced."""
 
     answer: str = ""
     known: str = ""
@@ -44,7 +44,10 @@ class _Live:
 
 @dataclass(slots=True)
 class NativeFold:
-    """The state of a thread while a run changes it. `skip` is how much of the open message a reader has already."""
+    """The state of a thread while a run changes it.
+
+    `skip` is the length of the open message's text that the reader has.
+    """
 
     run_id: str
     target: str
@@ -68,27 +71,27 @@ class NativeFold:
 
     @property
     def open_characters(self) -> int:
-        """How much of the open message was returned."""
+        """The number of characters of the open message that were returned."""
         return len(self._live.sent)
 
     def live(self, event: Mapping[str, Any]) -> list[GraphEvent]:
-        """Return what a live event adds."""
+        """Return the events for a live event."""
         if event["type"] != LiveType.TEXT or not is_own_turn(event) or event["attempt"] < self._attempt:
             return []
         live = self._live
         if event["offset"] == 0 and event["answer"] != live.answer:
             self._live = live = _Live(event["answer"])
         if event["answer"] != live.answer or event["offset"] > len(live.known):
-            return []  # a piece before it was missed; the stored event has the whole text
+            return []  # an earlier piece is missing; the stored event contains the whole text
         live.known = live.known[: event["offset"]] + event["text"]
         return self._extend(live.known)
 
     def stored(self, event: Mapping[str, Any]) -> list[GraphEvent]:
-        """Return what a stored event adds."""
+        """Return the events for a stored event."""
         kind = event["type"]
         self._attempt = max(self._attempt, event.get("attempt", 0))
         if kind == EventType.PICKED_UP:
-            # The text of an open answer is sent again; what the client has of it is kept.
+            # The text of an open answer is published again. The text that the client has received is kept.
             self._live.known = ""
             started: list[GraphEvent] = [("metadata", {"run_id": self.run_id, "attempt": event["attempt"]})]
             return [*started, ("values", self.values)]
@@ -103,7 +106,7 @@ class NativeFold:
         return [] if message is None else self._added(message, event)
 
     def asked(self, interrupts: Sequence[Mapping[str, Any]]) -> list[GraphEvent]:
-        """Return the questions of a paused run."""
+        """Return the events for the questions of a paused run."""
         return [("updates", {INTERRUPT: interrupts}), ("values", {**self.values, INTERRUPT: interrupts})]
 
     def _added(self, message: ThreadMessage, event: Mapping[str, Any]) -> list[GraphEvent]:
@@ -132,7 +135,7 @@ class NativeFold:
         ]
 
     def _extend(self, text: str) -> list[GraphEvent]:
-        """Return the part of the text of the open message that the client does not have."""
+        """Return the events for the text of the open message that the client does not have."""
         live = self._live
         if self.skip:
             if len(text) <= self.skip:
@@ -146,7 +149,7 @@ class NativeFold:
         return [("messages", [self._chunk(new), self._metadata(AGENT_NODE)])]
 
     def _chunk(self, text: str, whole: ThreadMessage | None = None) -> ThreadMessage:
-        """Return a piece of the open message; with `whole`, its end."""
+        """Return a piece of the open message or, with `whole`, its last piece."""
         suffix = "" if self._live.number == 1 else f"-{self._live.number}"
         chunk = ai_message(turn_message_id(self.run_id, self._live.answer) + suffix, text)
         chunk |= {"type": "AIMessageChunk", "tool_call_chunks": []}

@@ -1,7 +1,7 @@
-"""Questions of agents and orchestrations as interrupts, and resumes of LangGraph's clients as answers.
+"""Questions of agents and orchestrations as interrupts, and resume commands of LangGraph's clients as answers.
 
-The id of an interrupt follows from the run and the question, so every server names it alike. The approval of a tool has
-the shape that LangChain's middleware gives it, so that interfaces written for that show it.
+The id of an interrupt is computed from the run and the question, so every server returns the same id. The approval of a
+tool has the format of LangChain's middleware, so that interfaces for that format can show it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runlane.store.threads.native_runs import asking_runs
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 _DECISION: Final = "decision"
-# What clients call the decisions of an approval.
+# The decisions of an approval, by the names that clients use.
 _DECISIONS: Final = {"approve": "approve", "accept": "approve", "edit": "edit", "reject": "deny", "deny": "deny"}
 
 
@@ -33,17 +33,17 @@ def interrupts_of(waits: Sequence[Wait]) -> list[dict[str, Any]]:
 
 
 def interrupt_id(wait: Wait) -> str:
-    """Return the id of a question. A question that is asked again has another one."""
+    """Return the id of a question. A question that is repeated has another id."""
     return sha256(f"{wait.run_id}|{wait.path}|{wait.opened_at_us}".encode()).hexdigest()[:32]
 
 
 async def resume_native(
     parts: Services, principal: Principal, thread: Thread, command: Mapping[str, Any]
 ) -> tuple[str, int]:
-    """Answer the questions of a thread. Return the run and the event at which it was paused."""
+    """Answer the questions of a thread. Return the id of the run and the event at which it was paused."""
     for name in ("update", "goto"):
         if command.get(name):
-            raise InvalidRequest(f"command.{name} is for graphs of LangGraph, not for agents. Leave it out.")
+            raise InvalidRequest(f"command.{name} is only supported for LangGraph graphs, not for agents. Omit it.")
     run_id = (await asking_runs(parts.database, [thread.key])).get(thread.key)
     waits: Sequence[Wait] = ()
     paused_at = 0
@@ -104,7 +104,7 @@ def _reply(wait: Wait, given: Any) -> Mapping[str, Any] | str:
 
 
 def _decision(given: Any) -> dict[str, Any]:
-    """Return the decision about a tool call, from one of the forms that clients send."""
+    """Return the decision about a tool call from one of the formats that clients send."""
     found = given
     if isinstance(found, Mapping) and "decisions" in found:
         found = cast("Mapping[str, Any]", found)["decisions"]

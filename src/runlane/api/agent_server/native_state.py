@@ -1,6 +1,6 @@
 """The state and history of threads of agents and orchestrations: messages, and open questions as interrupts.
 
-The state after each run is stored with its end. While a run is open, its messages so far are read from its log.
+The state after each run is stored when the run ends. The messages of an open run are read from its log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HISTORY: Final = 1000
 async def with_questions(
     database: Database, threads: Sequence[Thread], *, with_values: bool = True
 ) -> AsyncGenerator[Thread]:
-    """Yield threads with the questions of their paused runs, which make them interrupted."""
+    """Yield threads with the questions of their paused runs. A thread with a question is interrupted."""
     asking = await asking_runs(database, [one.key for one in threads if one.native is not None and one.open_runs])
     for one in threads:
         yield await _with_run(database, one, asking[one.key], with_values) if one.key in asking else one
@@ -48,7 +48,7 @@ async def _with_run(database: Database, thread: Thread, run_id: str, with_values
 
 
 async def current(database: Database, thread: Thread) -> Thread:
-    """Return a thread with its state as it is now."""
+    """Return a thread with its current state."""
     if thread.native is None:
         return thread
     (shown,) = [one async for one in with_questions(database, [thread])]
@@ -96,7 +96,7 @@ async def read_native_state(database: Database, thread: Thread, checkpoint_id: s
 
 
 def within_bound(thread: Thread, states: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the first states, as many as MAX_HISTORY_BYTES have room for: each repeats the messages before it."""
+    """Return the first states, up to a total of MAX_HISTORY_BYTES, because each state repeats the earlier messages."""
     values: dict[str, Any] = dict(thread.values or {})
     messages = cast("list[Any]", values.get(MESSAGES) or [])
     ends = list(accumulate((len(dump_json(message)) for message in messages), initial=0))

@@ -1,7 +1,7 @@
-"""Follow a run of an agent or orchestration as clients of LangGraph follow a graph.
+"""Follow a run of an agent or orchestration in the way LangGraph's clients follow a graph.
 
-A question ends the stream of a run, as an interrupt ends that of a graph, although the run is paused and continues with
-the answer. The stream of a thread continues across it.
+A question ends the stream of a run, as an interrupt ends the stream of a graph, although the run is only paused and
+continues with the answer. The stream of a thread continues after the question.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _CURSOR: Final = re.compile(r"([0-9]{1,10})(?:\.([0-9]{1,10}))?")
 
 @dataclass(frozen=True, slots=True)
 class NativePosition:
-    """Where a reader continues: after this event, with so many characters of the message that was open then."""
+    """The position of a reader: after this event, with N characters of the message that was open then."""
 
     seq: int = 0
     characters: int = 0
 
     @classmethod
     def parse(cls, text: str | None, last_seq: int) -> NativePosition:
-        """Return the position of an event id; `-1` and nothing are before the first event."""
+        """Return the position of an event id. `-1` and an empty id are the position before the first event."""
         if not text or text in ("-1", "-"):
             return cls()
         found = _CURSOR.fullmatch(text)
@@ -61,7 +61,7 @@ class NativePosition:
 
 
 class NativeRunFollower:
-    """One reader of one run, with the interface of a Follower. `ends_at_questions` is False for streams of threads."""
+    """One reader of one run, with the interface of Follower. `ends_at_questions` is False for streams of threads."""
 
     def __init__(
         self,
@@ -88,21 +88,21 @@ class NativeRunFollower:
 
     @property
     def ended(self) -> bool:
-        """True when the stream has ended and everything was returned."""
+        """True when the stream has ended and all events were returned."""
         return self._ended or (self._follower.ended and not self._follower.complete)
 
     @property
     def complete(self) -> bool:
-        """Whether the stream ended because its run did, or asks."""
+        """Whether the stream ended because its run has ended or asks a question."""
         return self._ended
 
     @property
     def refusal(self) -> RunlaneError | None:
-        """The reason why the reader may not continue."""
+        """The reason why the reader's access was revoked, if it was."""
         return self._follower.refusal
 
     async def next(self, timeout_seconds: float) -> bytes:
-        """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
+        """Return everything that is pending; empty after the timeout or when the stream has ended."""
         out = [self._frames(event) for event in _events(await self._follower.next(timeout_seconds))]
         if self._paused:
             waits = await open_questions(self._database, self._fold.run_id, self._seq)
@@ -119,7 +119,7 @@ class NativeRunFollower:
         return b"".join(out)
 
     def final(self, found: RunResult) -> Any:
-        """Return the values after the run, with its questions if it asks; its error if it failed."""
+        """Return the values after the run with its open questions, or its error if it failed."""
         if found.status is Status.FAILED:
             return final_values(found, None)
         return self._fold.values if self._asked is None else {**self._fold.values, INTERRUPT: self._asked}
@@ -129,7 +129,7 @@ class NativeRunFollower:
         self._follower.when_closed(call)
 
     def revoke(self, why: RunlaneError) -> None:
-        """End the stream because its reader may no longer read."""
+        """End the stream because the reader's access was revoked."""
         self._follower.revoke(why)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Operations that need a graph: a worker performs them as a run in the order of the thread, and the server waits.
+"""Operations that need a graph: a worker performs each as a run in the order of the thread, and the server waits.
 
-Such a run is not a run of the thread for clients. An operation that no worker has performed in time is cancelled, so
-that it does not change the thread after its request has failed.
+Clients do not see such a run among the runs of the thread. If no worker has performed an operation in time, it is
+cancelled, so that it does not change the thread after its request has failed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def _result(parts: Services, principal: Principal, run_id: str) -> RunResu
         try:
             await parts.app.cancel(run_id, actor=principal.actor)
         except WrongState:
-            return await read_result(parts.database, run_id)  # it has ended at the last moment
+            return await read_result(parts.database, run_id)  # the run has ended just before its cancellation
         raise Unavailable(
             f"No worker has performed the update within {_OPERATION_SECONDS:g} s. Check that one hosts the graph."
         ) from None

@@ -1,4 +1,4 @@
-"""What the routes of the agent server share: bodies of any content type, and the headers of pages."""
+"""Code that the routes of the agent server share: request bodies of any content type, and headers of pages."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _JSON = (b"content-type", b"application/json")
 
 
 class AgentRoute(LargeBodyRoute):
-    """A route of the agent server, which an auth module may decide about.
+    """A route of the agent server. If an auth module is configured, it authorizes each request.
 
-    It reads a body of type text/plain as JSON: Studio and other browser clients send it so to avoid a preflight.
+    The route reads a body of type text/plain as JSON: Studio and other browser clients use that type to avoid a
+    preflight request.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -36,7 +37,7 @@ class AgentRoute(LargeBodyRoute):
 
         async def handle(request: Request) -> Response:
             if "\x00" in request.scope["path"]:
-                # No id has it, and Postgres stores no text with it.
+                # No id contains NUL, and Postgres cannot store it in text.
                 raise HTTPException(404)
             if request.headers.get("content-type", "").startswith("text/plain"):
                 headers = [pair for pair in request.scope["headers"] if pair[0] != _JSON[0]]
@@ -47,18 +48,21 @@ class AgentRoute(LargeBodyRoute):
 
 
 def agent_router(tag: str) -> RawRouter:
-    """Return a router of the agent server. A body without a content type is JSON."""
+    """Return a router for the agent server. It reads a body without a content type as JSON."""
     return RawRouter(tags=[tag], route_class=AgentRoute, strict_content_type=False)
 
 
 def page_of(found: Sequence[T], limit: int, offset: int) -> tuple[Sequence[T], dict[str, str]]:
-    """Return a page and its headers, given one value more than the page has, if there is one."""
+    """Return a page and its headers. `found` has one value more than the page if further values exist."""
     page = found[:limit]
     return page, page_headers(offset, len(page), more=len(found) > limit)
 
 
 def page_headers(offset: int, size: int, *, more: bool) -> dict[str, str]:
-    """Return the headers of a page: the total is the number of values up to its end, and one more if others follow."""
+    """Return the headers of a page.
+
+    The total is the number of values up to the end of the page, plus one if more follow.
+    """
     headers = {"X-Pagination-Total": str(offset + size + more)}
     if more:
         headers["X-Pagination-Next"] = str(offset + size)
@@ -66,12 +70,12 @@ def page_headers(offset: int, size: int, *, more: bool) -> dict[str, str]:
 
 
 def listing(values: Sequence[object], select: Sequence[str] | None, headers: dict[str, str] | None = None) -> JsonBody:
-    """Return values of `runlane.domain` as a list of JSON objects, with the selected keys only."""
+    """Return values of `runlane.domain` as a list of JSON objects with only the selected keys."""
     return JsonBody([selected(to_dict(value), select) for value in values], headers=headers)
 
 
 def selected(body: dict[str, Any], select: Sequence[str] | None) -> dict[str, Any]:
-    """Return an object with the selected keys only; all of them if none are selected."""
+    """Return an object with only the selected keys; all keys if None is given."""
     return body if select is None else {name: body[name] for name in select if name in body}
 
 
@@ -85,7 +89,7 @@ def _from_json(given: Any) -> Any:
         return values
 
 
-# A list in a query: repeated keys, or one value in JSON as the JavaScript SDK sends it.
+# A list in a query string: repeated keys, or one JSON value, which the JavaScript SDK sends.
 JsonList = BeforeValidator(_from_json)
 
 

@@ -1,4 +1,4 @@
-"""Bodies of requests that start and cancel runs of threads."""
+"""Request bodies that start and cancel runs of threads."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ class ThreadRunBody(RequestModel):
     interrupt_before: Nodes | None = None
     interrupt_after: Nodes | None = None
     durability: Literal["sync", "async", "exit"] | None = None
-    checkpoint_during: Annotated[bool | None, Field(description="The older form of durability: false is `exit`.")] = (
-        None
-    )
+    checkpoint_during: Annotated[bool | None, Field(description="Older form of durability: false means `exit`.")] = None
     multitask_strategy: Literal["reject", "enqueue", "interrupt", "rollback"] | None = None
     if_not_exists: Literal["create", "reject"] | None = None
     on_disconnect: Literal["cancel", "continue"] = "continue"
@@ -62,12 +60,12 @@ class ThreadRunBody(RequestModel):
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """The stream modes of the run."""
+        """Return the stream modes of the run."""
         given = [self.stream_mode] if isinstance(self.stream_mode, str) else self.stream_mode
         return tuple(dict.fromkeys(given or [StreamMode.VALUES.value]))
 
     def to_request(self, thread_id: str | None, idempotency_key: str | None) -> GraphRunRequest:
-        """Return the request for a run in a thread, or in one of its own."""
+        """Return the request for a run in this thread or, without one, in a new thread."""
         config, context = mirror_context({} if self.config is None else self.config.given(), self.context)
         keeps = self.on_completion == "keep"
         return GraphRunRequest(
@@ -119,7 +117,7 @@ class BatchRunBody(ThreadRunBody):
 
 
 def with_wire_names(given: Any) -> Any:
-    """Return a run of a batch with the names of this API. The JavaScript SDK sends some as `streamMode`."""
+    """Return a run of a batch with the field names of this API. The JavaScript SDK sends names such as `streamMode`."""
     if not isinstance(given, dict):
         return given
     body = cast("Json", given)
@@ -133,7 +131,7 @@ def with_wire_names(given: Any) -> Any:
 
 
 class CancelManyBody(RequestModel):
-    """Which runs are cancelled: those of a thread, or all in a status."""
+    """The runs to cancel: those of a thread, or all runs with a status."""
 
     status: Literal["pending", "running", "all"] | None = None
     thread_id: str | None = None

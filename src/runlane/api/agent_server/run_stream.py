@@ -1,7 +1,7 @@
-"""Follow a run of a thread: the events of its graph, then how it ended.
+"""Follow a run of a thread: the events of its graph, then its result.
 
-The reader uses the tail like any reader of runs. How the run ended is read once, when the log is complete: `error` for
-a failed run, then `end` in any case.
+The reader uses the tail like any reader of runs. The result is read once, when the log is complete: the frame `error`
+for a failed run, then the frame `end` in any case.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 
 
 class RunFollower:
-    """One reader of one run of a thread, with the interface of a Follower."""
+    """One reader of one run of a thread, with the interface of Follower."""
 
     __slots__ = ("_ended", "_follower", "_results", "_run_id")
 
@@ -38,7 +38,7 @@ class RunFollower:
 
     @property
     def ended(self) -> bool:
-        """True when the stream has ended and everything was returned."""
+        """True when the run has ended and all events were returned."""
         return self._ended or (self._follower.ended and not self._follower.complete)
 
     @property
@@ -48,11 +48,11 @@ class RunFollower:
 
     @property
     def refusal(self) -> RunlaneError | None:
-        """The reason why the reader may not continue."""
+        """The reason why the reader's access was revoked, if it was."""
         return self._follower.refusal
 
     async def next(self, timeout_seconds: float) -> bytes:
-        """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
+        """Return everything that is pending; empty after the timeout or when the stream has ended."""
         waiting = await self._follower.next(timeout_seconds)
         if self._follower.ended and self._follower.complete and not self._ended:
             waiting += await end_frames(self._results.get, self._run_id)
@@ -64,7 +64,7 @@ class RunFollower:
         self._follower.when_closed(call)
 
     def revoke(self, why: RunlaneError) -> None:
-        """End the stream because its reader may no longer read."""
+        """End the stream because the reader's access was revoked."""
         self._follower.revoke(why)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ async def end_frames(read: Callable[[str], Awaitable[RunResult]], run_id: str) -
 
 
 def wire_error(found: RunResult) -> dict[str, Any]:
-    """Return the error of a failed run as clients of LangGraph expect it."""
+    """Return the error of a failed run in the form that LangGraph's clients expect."""
     error = found.error or {}
     return {"error": error.get("type", "Error"), "message": error.get("message", "")}
 
@@ -91,7 +91,7 @@ def wire_error(found: RunResult) -> dict[str, Any]:
 async def follow_run(
     parts: Services, principal: Principal, run_id: str, modes: Sequence[str], last_event_id: str | None
 ) -> RunFollower:
-    """Return a reader of a run after an event; `-1` and nothing are before the first one."""
+    """Return a reader of a run after an event. `-1` and an empty id are the position before the first event."""
     after = await _position(parts, run_id, last_event_id)
     encoding = GraphEncoding(modes, after)
     return RunFollower(parts.results, run_id, await parts.follow(principal, run_id, encoding.reads_after, encoding))
@@ -116,7 +116,7 @@ async def _position(parts: Services, run_id: str, last_event_id: str | None) -> 
 
 
 def final_values(found: RunResult, values: Any) -> Any:
-    """Return the body of the answer to a client that waited for a run: its values, or its error."""
+    """Return the response body for a client that waited for a run: its values, or its error."""
     if found.status is Status.FAILED:
         return {"__error__": wire_error(found)}
     if found.result is not None:

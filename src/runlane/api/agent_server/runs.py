@@ -61,7 +61,7 @@ RunField = Literal[
 async def create_run(
     request: Request, principal: RunsWrite, thread_id: ThreadId, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> JsonBody:
-    """Accept a run. When the response is sent, the run is stored and will end."""
+    """Accept a run. When the response is sent, the run is stored, so it survives a crash of this server."""
     return created(await start_one(request, principal, thread_id, body, key))
 
 
@@ -69,7 +69,7 @@ async def create_run(
 async def wait_for_new_run(
     request: Request, principal: RunsWrite, thread_id: ThreadId, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
-    """Accept a run and return the values of the thread after it."""
+    """Accept a run, wait until it has ended, and return the values of the thread."""
     started = RunPath.of(await start_one(request, principal, thread_id, body, key), is_new=key is None)
     return await join(parts_of(request), principal, started, cancels=body.on_disconnect == "cancel")
 
@@ -118,7 +118,7 @@ async def join_run(
     run_id: RunId,
     cancel_on_disconnect: Annotated[bool, Query()] = False,
 ) -> Response:
-    """Return the values of the thread after a run, once the run has ended."""
+    """Wait until a run has ended, and return the values of the thread."""
     parts = parts_of(request)
     if cancel_on_disconnect:
         require(principal, Permission.RUNS_WRITE)
@@ -136,7 +136,7 @@ async def join_stream(
     cancel_on_disconnect: Annotated[bool, Query()] = False,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Stream the events of a run after the given one, until the run has ended."""
+    """Stream the events of a run after the given event, until the run has ended."""
     parts = parts_of(request)
     if cancel_on_disconnect:
         require(principal, Permission.RUNS_WRITE)
@@ -157,7 +157,7 @@ async def stream_thread(
     ] = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Stream the events of all runs of a thread, and stay open for later runs."""
+    """Stream the events of all runs of a thread. The stream stays open for later runs."""
     parts = parts_of(request)
     thread = await find_thread(parts.database, principal.tenant, thread_id)
     modes = parse_modes(stream_mode) or [RUN_MODES]
@@ -186,7 +186,7 @@ async def cancel_run(
     status = 200 if wait else 202
     try:
         return await run_answer(parts, principal, started, status=status, headers=headers)
-    except RunNotFound:  # rolled back
+    except RunNotFound:  # the run was rolled back
         return JsonBody({}, status, headers)
 
 
@@ -202,7 +202,7 @@ async def delete_run(request: Request, principal: RunsWrite, thread_id: ThreadId
 async def start_one(
     request: Request, principal: Principal, thread_id: str | None, body: ThreadRunBody, key: str | None
 ) -> ThreadRun:
-    """Accept one run, or answer the question of the run that a thread of an agent waits with."""
+    """Accept one run or, in a thread of an agent, answer the question that its run waits for. Return the run."""
     if thread_id is not None and body.on_completion == "delete":
         raise InvalidRequest("on_completion=delete is for runs without a thread. Delete the thread instead.")
     if thread_id is not None and body.command is not None:
@@ -213,7 +213,7 @@ async def start_one(
 
 
 async def resume_run(parts: Services, principal: Principal, thread: Thread, command: Mapping[str, Any]) -> ThreadRun:
-    """Answer the question of an agent's run, which continues as the same run."""
+    """Answer the question of an agent's run and return the run, which continues under the same id."""
     run_id, resumed_at = await resume_native(parts, principal, thread, command)
     run = await store.find_thread_run(parts.database, principal.tenant, thread.id, run_id)
     return replace(run, resumed_at=resumed_at)
@@ -239,7 +239,10 @@ async def run_answer(
 
 
 async def _shown(parts: Services, principal: Principal, thread_id: str, runs: Sequence[ThreadRun]) -> list[ThreadRun]:
-    """Return runs as clients see them: one that asks has completed its part, as that of a graph has."""
+    """Return runs as clients see them.
+
+    A run that waits for an answer has succeeded, like a graph that is interrupted.
+    """
     if not any(run.is_native and run.status is ThreadRunStatus.RUNNING for run in runs):
         return list(runs)
     asking = set((await asking_runs(parts.database, [thread_key(principal.tenant, thread_id)])).values())
@@ -247,7 +250,10 @@ async def _shown(parts: Services, principal: Principal, thread_id: str, runs: Se
 
 
 async def join(parts: Services, principal: Principal, started: RunPath, *, cancels: bool) -> Response:
-    """Return the response with the values after a run; the run is cancelled if its client leaves and `cancels`."""
+    """Return a response with the values after a run.
+
+    If `cancels` is true, a disconnect of the client cancels the run.
+    """
     run_id = started.run_id
     headers = {"Location": f"{started}/join", "Content-Location": str(started)}
     left = _canceller(parts, principal, started) if cancels else None
@@ -286,7 +292,7 @@ async def stream(
     *,
     cancels: bool,
 ) -> Response:
-    """Return the stream of a run; the run is cancelled if its client leaves and `cancels`."""
+    """Return the stream of a run. If `cancels` is true, a disconnect of the client cancels the run."""
     headers = {"Location": f"{started}/stream", "Content-Location": str(started)}
     follower: RunFollower | NativeRunFollower
     if started.native:
@@ -317,7 +323,7 @@ async def cancel(
     *,
     wait: bool = False,
 ) -> int:
-    """Cancel runs of a thread that have not ended; return how many."""
+    """Cancel runs of a thread that have not ended. Return the number of cancelled runs."""
     changes = await cancel_thread_runs(
         parts.database, principal.tenant, thread_id, action, actor=principal.actor, only=set(run_ids)
     )
@@ -328,7 +334,7 @@ async def cancel(
 
 
 def parse_modes(given: Sequence[str] | None) -> list[str]:
-    """Return the modes of a query; clients send an empty value for none."""
+    """Return the modes of a query. Clients send an empty value for no modes."""
     return [mode for mode in given or () if mode]
 
 
@@ -346,7 +352,7 @@ async def _visible(parts: Services, principal: Principal, thread_id: str, run_id
 
 
 class _Silent:
-    """The encoding of a reader that only waits for the end."""
+    """The encoding for a reader that only waits for the end of a run."""
 
     def event(self, run_id: str, line: object) -> bytes:
         return b""

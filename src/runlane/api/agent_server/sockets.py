@@ -1,12 +1,12 @@
 """Events and commands of a thread over a WebSocket: each message of the client is a command.
 
-The events of all subscriptions are sent once, in the order of the thread: a client ends all of them with the end of a
-run, so none of its events may come later. A new subscription may begin before what was sent already; clients recognize
-events that come again by their ids. A socket that may not be opened is closed with 4000 plus the status that a request
-would have got.
+The events of all subscriptions are sent once, in the order of the thread. Clients end all subscriptions when a run
+ends, so events of that run must not follow its end. A new subscription may begin before events that were already sent;
+clients recognize repeated events by their ids. If a socket is refused, it is closed with the code 4000 plus the HTTP
+status of the refusal.
 
-A socket outlives the check of its key. So it counts as a stream of the key while it is open, with or without
-subscriptions, it is closed when the key is revoked, and the key is checked again for each command.
+A socket stays open after the check of its key. So it counts as a stream of the key while it is open, even without
+subscriptions; it is closed when the key is revoked; and the key is checked again for each command.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ router = RawRouter(tags=["thread streams"])
 
 MAX_SUBSCRIPTIONS: Final = 20
 _POLL_SECONDS: Final = 15.0
-# The server restarts: clients reconnect, here or elsewhere.
+# The close code for a restart of the server: clients reconnect, here or at another server.
 _RESTART: Final = 1012
 _REFUSED: Final = 4000
 _MAX_REASON: Final = 100
@@ -70,10 +70,10 @@ class _Session:
         self._thread_id = thread_id
         self._parts = parts_of(socket)
         self._subscriptions: dict[str, EventsBody] = {}
-        # Why the caller may no longer use the socket, and what closes it then.
+        # The reason why the caller may no longer use the socket, and the task that then closes it.
         self._refusal: RunlaneError | None = None
         self._closing: asyncio.Task[None] | None = None
-        # What sends the events, its reader, and the number of the last event that was sent.
+        # The task that sends the events, its reader, and the number of the last event that was sent.
         self._pump_task: asyncio.Task[None] | None = None
         self._follower: EventFollower | None = None
         self._position = 0
@@ -184,7 +184,8 @@ class _Session:
             await asyncio.gather(self._pump_task, return_exceptions=True)
             self._pump_task = None
         if self._follower is not None:
-            # Here as well, because a task that is cancelled before its first step closes nothing.
+            # The follower is closed here as well, because a task that is cancelled before its first step closes
+            # nothing.
             self._follower.close()
             self._follower = None
 
@@ -206,7 +207,7 @@ class _Session:
             else:
                 await _close(self._socket, 1000, "The thread was deleted.")
         except (TimeoutError, RuntimeError, WebSocketDisconnect):
-            # The client is gone or reads nothing, so the socket ends.
+            # The client has disconnected or does not read, so the socket is closed.
             await _close(self._socket, 1011, "The client reads too slowly.")
         finally:
             follower.close()
@@ -220,7 +221,7 @@ class _Session:
 
 
 def _message(event: dict[str, Any]) -> bytes:
-    """Return the number of an event and the event, as a line: JSON has no line breaks, so a piece can be split."""
+    """Return the number and the JSON of an event as one line. JSON has no line breaks, so the lines can be split."""
     return b"%d %s\n" % (event["seq"], orjson.dumps(event, option=orjson.OPT_NON_STR_KEYS))
 
 
@@ -238,6 +239,6 @@ async def _refuse(socket: WebSocket, error: RunlaneError) -> None:
 
 
 async def _close(socket: WebSocket, code: int, reason: str) -> None:
-    with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):  # it is closed already
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):  # the socket is closed already
         async with asyncio.timeout(SEND_SECONDS):
             await socket.close(code, reason[:_MAX_REASON])

@@ -1,4 +1,4 @@
-"""Start runs of threads over HTTP, and what their answers have in common."""
+"""Start runs of threads over HTTP, and the parts that their responses share."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from runlane.submit.webhook_urls import check_webhook_url
 
 @dataclass(frozen=True, slots=True)
 class RunPath:
-    """A run and its thread in the paths of the API."""
+    """The ids of a run and its thread, as the paths of the API contain them."""
 
     thread_id: str
     run_id: str
     native: bool = False
-    # The event at which a run was paused that an answer has resumed.
+    # The event at which the run was paused, if this request has resumed it.
     resumed_at: int | None = None
     # Whether this request has accepted the run.
     is_new: bool = False
@@ -46,7 +46,7 @@ class RunPath:
 
 
 async def start(request: HTTPConnection, principal: Principal, wanted: Sequence[GraphRunRequest]) -> list[ThreadRun]:
-    """Accept runs, all or none, and return them as they were accepted."""
+    """Accept all runs or none. Return them as they were accepted."""
     accepted = await accept_starts(request, principal, wanted)
     return [await _started(parts_of(request), principal.tenant, one) for one in accepted]
 
@@ -54,11 +54,11 @@ async def start(request: HTTPConnection, principal: Principal, wanted: Sequence[
 async def accept_starts(
     request: HTTPConnection, principal: Principal, wanted: Sequence[GraphRunRequest]
 ) -> list[StartedRun]:
-    """Accept runs of any operation, all or none. Workers and the readers of the threads are notified."""
+    """Accept runs of any operation, all or none, and notify workers and the readers of the threads."""
     parts = parts_of(request)
     settings = parts.app.settings
     options = parts.app.agent_server
-    # Here, because not every request names its assistant: some take it from the metadata of their thread.
+    # The assistants are checked here because some requests take the assistant from the metadata of their thread.
     await require_assistants(request, principal, [one.assistant_id for one in wanted])
     wanted = [
         replace(one, request=with_user(one.request, principal), rule=rule_of(request), ttl=options.thread_ttl)
@@ -89,7 +89,8 @@ def _publish(
     for request, given, one in zip(wanted, starts, accepted, strict=True):
         publish_changes(parts, one.changes)
         if given.operation is Operation.RUN and request.thread_id is not None:
-            # A follower of the thread looks for the new run. A thread that was made for the run has no follower yet.
+            # The notice makes followers of the thread look for the new run. A thread created for the run has no
+            # followers yet.
             bus.publish([Notice(thread_key(given.tenant, given.thread_id), 1)])
         if given.run.delay_us:
             bus.report_timer(given.run.delay_us / 1_000_000)

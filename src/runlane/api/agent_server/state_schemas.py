@@ -1,4 +1,4 @@
-"""Bodies of requests about the state of threads."""
+"""Request bodies for the state of threads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StateQuery(RequestModel):
 
 
 class StateChange(RequestModel):
-    """An update of the state of a thread, as if a node had returned the values."""
+    """An update of the thread's state with values that a node could have returned."""
 
     values: Json | list[Any] | None = None
     as_node: NodeName | None = None
@@ -42,7 +42,7 @@ class StateChange(RequestModel):
 
 
 class HistoryQuery(RequestModel):
-    """Which states of a thread are listed."""
+    """The filters and page of a list of a thread's states."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 10
     before: CheckpointId | CheckpointBody | None = None
@@ -53,6 +53,6 @@ class HistoryQuery(RequestModel):
     @field_validator("before", mode="before")
     @classmethod
     def _unwrap(cls, given: Any) -> Any:
-        """Return the checkpoint of a config, which is what the JavaScript SDK sends."""
+        """Return the checkpoint from a config, which the JavaScript SDK sends."""
         body = cast("Json", given) if isinstance(given, dict) else {}
         return body["configurable"] if list(body) == ["configurable"] else cast("Any", given)

@@ -1,4 +1,4 @@
-"""Runs without a thread: each has a thread of its own, which is deleted with the end of the run unless it is kept."""
+"""Runs without a thread. Each has its own thread, which is deleted when the run ends unless the request keeps it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MAX_BATCH = 100
 async def create_stateless_run(
     request: Request, principal: RunsWrite, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> JsonBody:
-    """Accept a run in a thread of its own."""
+    """Accept a run in its own thread."""
     return created(await start_one(request, principal, None, body, key))
 
 
@@ -53,7 +53,7 @@ async def create_stateless_run(
 async def wait_for_stateless_run(
     request: Request, principal: RunsWrite, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
-    """Accept a run in a thread of its own and return its values."""
+    """Accept a run in its own thread, wait until it has ended, and return its values."""
     started = RunPath.of(await start_one(request, principal, None, body, key), is_new=key is None)
     return await join(parts_of(request), principal, started, cancels=body.on_disconnect == "cancel")
 
@@ -62,7 +62,7 @@ async def wait_for_stateless_run(
 async def stream_stateless_run(
     request: Request, principal: RunsWrite, body: ThreadRunBody, key: IdempotencyKey = None
 ) -> Response:
-    """Accept a run in a thread of its own and stream its events."""
+    """Accept a run in its own thread and stream its events."""
     started = RunPath.of(await start_one(request, principal, None, body, key), is_new=key is None)
     cancels = body.on_disconnect == "cancel"
     return await stream(parts_of(request), principal, started, body.modes, None, cancels=cancels)
@@ -90,7 +90,7 @@ async def create_batch(
     principal: RunsWrite,
     body: Annotated[list[BatchRunBody], Body(min_length=1, max_length=MAX_BATCH)],
 ) -> JsonBody:
-    """Accept many runs, each in a thread of its own; all or none."""
+    """Accept a list of runs, each in its own thread; all or none."""
     started = await start(request, principal, [item.to_request(None, None) for item in body])
     return JsonBody([to_dict(run) for run in started])
 
@@ -102,7 +102,7 @@ async def cancel_many(
     body: CancelManyBody,
     action: Annotated[CancelAction, Query()] = CancelAction.INTERRUPT,
 ) -> Response:
-    """Cancel runs of a thread, or all runs of threads in a status."""
+    """Cancel runs of a thread, or all runs with a status."""
     parts = parts_of(request)
     if body.thread_id is not None:
         if not await visible_threads(request, principal.tenant, [body.thread_id]):

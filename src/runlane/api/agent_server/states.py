@@ -1,4 +1,4 @@
-"""The state of threads: read it at any checkpoint, list its history, and change it."""
+"""The state of threads: read it at any checkpoint, list its history, and update it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def get_state_by_id(
 
 @router.post("/threads/{thread_id}/state", response_model=dict[str, Any], responses=answers(404, 409))
 async def update_state(request: Request, principal: RunsWrite, thread_id: ThreadId, body: StateChange) -> JsonBody:
-    """Change the state as if a node had returned the values. Conflict while the thread has an open run."""
+    """Update the state with values that a node could have returned. Conflict while the thread has an open run."""
     thread = await find_thread(parts_of(request).database, principal.tenant, thread_id)
     checkpoint = {} if body.checkpoint is None else body.checkpoint.given()
     if body.checkpoint_id is not None:
@@ -134,11 +134,11 @@ async def _history(request: Request, tenant: str, thread_id: str, query: History
 
 
 def _before(query: HistoryQuery, thread_id: str) -> str | None:
-    """Return the id of the checkpoint before which states are wanted."""
+    """Return the id of the checkpoint before which states are listed."""
     if isinstance(query.before, CheckpointBody):
         _check_thread(query.before, thread_id)
         return query.before.checkpoint_id
-    # Ids are compared by their order, in which any other text has a place, too.
+    # Ids are compared as text, so any other string would select states as well.
     return None if query.before is None else check_uuid(query.before, "id of a checkpoint")
 
 

@@ -1,4 +1,4 @@
-"""What LangGraph clients ask a server about itself. No key is needed, and nothing about runs is disclosed."""
+"""The server's description of itself for LangGraph clients. It needs no key and discloses nothing about runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ public = RawRouter(tags=["system"])
 async def get_ok(
     request: Request, check_db: Annotated[bool, Query(description="Check the database, too.")] = False
 ) -> Response:
-    """Return that the server responds."""
+    """Return `ok` if the server responds."""
     if check_db:
         try:
             await read_version(parts_of(request).database)
@@ -35,7 +35,7 @@ async def get_ok(
 
 @public.get("/info", response_model=dict[str, Any])
 async def get_info() -> JsonBody:
-    """Return the version of the server and what it supports."""
+    """Return the version of the server and its features."""
     return JsonBody(
         {
             "version": VERSION,
@@ -49,7 +49,7 @@ async def get_info() -> JsonBody:
 
 @cache
 def _langgraph_version() -> str | None:
-    """Return the version of LangGraph that is installed beside this server, which need not have it."""
+    """Return the version of LangGraph that is installed beside this server; None if it is not installed."""
     try:
         return version("langgraph")
     except PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""The log of a run as events of the thread protocol: what its modes reported, and how the run stands.
+"""The log of a run as events of the thread protocol: the output of its modes, and the status of the run.
 
-The events of the root say when a run is running and how it ended. `completed` and `failed` end it for clients;
-`interrupted` leaves it open, and each question is an `input.requested`.
+The events of the root namespace report that a run is running and how it ended. `completed` and `failed` end the run for
+clients. `interrupted` leaves the run open; each of its questions is an `input.requested`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProtocolEvent:
     data: Any
 
 
-# Returns an event as it is sent: a frame, or a message of a socket.
+# Return an event in the form in which it is sent: an SSE frame, or a message of a socket.
 Framing = Callable[[dict[str, Any]], bytes]
 
 
@@ -47,7 +47,7 @@ def sse_frame(event: dict[str, Any]) -> bytes:
 
 
 class EventEncoding:
-    """The events of one run for one reader. `after` is the number of the last event that the reader has."""
+    """The events of one run for one reader. `after` is the number of the last event that the reader has received."""
 
     def __init__(
         self, ordinal: int, subscription: EventSelection | UnionSelection, after: int, framing: Framing
@@ -58,7 +58,7 @@ class EventEncoding:
         self._framing = framing
         self._blocks = MessageBlocks()
         self._attempts = 0
-        # The entry of the end of the run, and its time.
+        # The log entry of the end of the run, and its time.
         self._end = (0, 0)
         self._last: list[ProtocolEvent] = []
 
@@ -74,25 +74,25 @@ class EventEncoding:
         return self._numbered(line.seq, line.at_us, self._of_mode(mode, tuple(namespace), data))
 
     def graph_events(self, line: StoredEvent, events: Iterable[tuple[str, Any]]) -> bytes:
-        """Return the events of an entry that is not stored in the form of a graph: modes with their data."""
+        """Return the events of an entry that is not stored in the form of a graph, as pairs of a mode and its data."""
         found = [item for mode, data in events for item in self._of_mode(mode, (), dump_json(data))]
         if line.type == EventType.DONE:
-            # They share an entry with the end of the run, which numbers them.
+            # These events share an entry with the end of the run. The end of the run assigns their numbers.
             self._last, self._end = found, (line.seq, line.at_us)
             return b""
         return self._numbered(line.seq, line.at_us, found)
 
     def asked(self, entry: int, interrupts: Iterable[Mapping[str, Any]]) -> bytes:
-        """Return the questions of a run that was paused by this entry."""
+        """Return the events for the questions of a run that this entry paused."""
         return self._numbered(entry, 0, [*requests(interrupts), lifecycle("interrupted")])
 
     def gap(self, run_id: str, first_seq: int) -> bytes:
-        """Return the event that announces that entries before this one are no longer kept."""
+        """Return the event which announces that earlier entries are no longer stored."""
         data = {"name": "truncated", "payload": {"run_id": run_id, "first_seq": first_seq}}
         return self._numbered(first_seq - 1, 0, [ProtocolEvent("custom", (), data)])
 
     def ended(self, found: RunResult) -> bytes:
-        """Return the events of the end of the run."""
+        """Return the events for the end of the run."""
         events = [*self._last, *(ProtocolEvent("messages", (), data) for data in self._blocks.finish())]
         events += ended_events(found)
         return self._numbered(*self._end, events)
@@ -117,7 +117,7 @@ class EventEncoding:
                 return [ProtocolEvent(mode, namespace, _without_interrupts(data) if mode == "values" else data)]
 
     def _running(self, metadata: Mapping[str, Any]) -> list[ProtocolEvent]:
-        """Return the beginning of an attempt; what an earlier one left open is written again."""
+        """Return the event for the start of an attempt, which repeats incomplete messages of an earlier attempt."""
         events = [ProtocolEvent("messages", (), data) for data in self._blocks.withdraw()]
         self._blocks = MessageBlocks()
         return [*events, lifecycle("running", run_id=metadata["run_id"], attempt=metadata["attempt"])]
@@ -139,7 +139,7 @@ def lifecycle(event: str, **more: Any) -> ProtocolEvent:
 
 
 def ended_events(found: RunResult) -> list[ProtocolEvent]:
-    """Return how a run ended."""
+    """Return the events for the result of a run."""
     match found.status:
         case Status.FAILED:
             error = wire_error(found)
@@ -154,7 +154,7 @@ def ended_events(found: RunResult) -> list[ProtocolEvent]:
 
 
 def requests(interrupts: Iterable[Mapping[str, Any]]) -> list[ProtocolEvent]:
-    """Return questions as events. Clients of both languages read the question under their own name."""
+    """Return questions as events. The Python and the JavaScript client read the question under different names."""
     return [
         ProtocolEvent(
             "input.requested",
@@ -171,13 +171,16 @@ def _wire(event: ProtocolEvent, number: int, event_id: str, at_us: int) -> dict[
 
 
 def _updates(data: Any) -> list[dict[str, Any]]:
-    """Return one update for each node; questions are events of their own."""
+    """Return one update for each node. Questions are separate events."""
     updates = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     return [{"node": node, "values": values} for node, values in updates.items() if node != _INTERRUPT]
 
 
 def _custom(data: Any) -> Any:
-    """Return what a node has written; an object with a name keeps it, so that a channel can select it."""
+    """Return the value that a node has written.
+
+    An object with a name keeps the name, so that a channel can select it.
+    """
     if isinstance(data, dict) and "name" in data:
         return cast("Any", data)
     return {"payload": cast("Any", data)}

@@ -1,4 +1,4 @@
-"""Bodies of requests about threads and their state."""
+"""Request bodies for threads and their state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runlane.api.schemas.fields import RequestModel
 from runlane.domain.graph import PruneStrategy, ThreadStatus
 
 MAX_EXTRACTED = 10
-# A century, so that no sum of times overflows.
+# The maximum is a century, so that no sum of times overflows.
 MAX_TTL_MINUTES = 100 * 366 * 24 * 60
 
 ThreadField = Literal[
@@ -31,14 +31,14 @@ CheckpointId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class TtlBody(RequestModel):
-    """When a thread expires: this many minutes after its last run, or after it was created."""
+    """The time to live of a thread, in minutes after its last run or after its creation."""
 
     ttl: Annotated[float, Field(gt=0, le=MAX_TTL_MINUTES, description="Minutes; less than one counts as one.")]
     strategy: PruneStrategy = Field(default=PruneStrategy.DELETE, strict=False)
 
 
 class CheckpointBody(RequestModel):
-    """A checkpoint of a thread, as answers name it."""
+    """A checkpoint of a thread, in the form in which responses name it."""
 
     thread_id: str | None = None
     checkpoint_ns: str | None = None
@@ -46,7 +46,7 @@ class CheckpointBody(RequestModel):
     checkpoint_map: Json | None = None
 
     def given(self) -> Json:
-        """Return the fields that the request has."""
+        """Return the fields that the request contains."""
         return self.model_dump(exclude_none=True)
 
 
@@ -60,14 +60,14 @@ class CommandBody(RequestModel):
     @model_validator(mode="after")
     def _check(self) -> CommandBody:
         if not (self.update or self.goto or "resume" in self.model_fields_set):
-            raise ValueError("send resume, update or goto, or leave the command out")
+            raise ValueError("send resume, update or goto, or omit the command")
         targets: list[Any] = self.goto if isinstance(self.goto, list) else [self.goto]
         if any(isinstance(target, dict) and not isinstance(target.get("node"), str) for target in targets):
             raise ValueError("goto: write the name of a node, or an object with node and input")
         return self
 
     def given(self) -> Json:
-        """Return the fields that the request has. `resume` may be null."""
+        """Return the fields that the request contains. `resume` may be null."""
         return self.model_dump(exclude_unset=True)
 
 
@@ -103,7 +103,7 @@ class ThreadPatch(RequestModel):
 
 
 class ThreadCount(RequestModel):
-    """Which threads are counted."""
+    """The filters of a count of threads."""
 
     metadata: Json | None = None
     values: Json | None = None
@@ -111,7 +111,7 @@ class ThreadCount(RequestModel):
 
 
 class ThreadSearch(ThreadCount):
-    """Which threads are listed, and how."""
+    """The filters, order and page of a search for threads."""
 
     ids: list[SearchedText] | None = None
     limit: Limit = 10
@@ -123,7 +123,7 @@ class ThreadSearch(ThreadCount):
 
 
 class ThreadPrune(RequestModel):
-    """Which threads are pruned, and how."""
+    """The threads to prune, and the part of them to delete."""
 
     thread_ids: Annotated[list[str], Field(max_length=1000)]
     strategy: PruneStrategy = Field(default=PruneStrategy.DELETE, strict=False)

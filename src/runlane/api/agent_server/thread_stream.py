@@ -1,8 +1,8 @@
 """Follow a thread: the streams of its runs, one after another, as one stream that stays open between runs.
 
 Runs of a thread are executed one at a time, in the order in which they were accepted, so a reader needs the feed of one
-run at a time. The id of an event is `RUN.NUMBER`: when its run was accepted, in microseconds, and the number of the
-event in the run. A reader that reconnects, to any server, resumes at the exact event.
+run at a time. The id of an event is `RUN.NUMBER`: the time at which its run was accepted, in microseconds, and the
+number of the event in the run. A reader that reconnects, to any server, resumes at the exact event.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from runlane.store.queue.events import read_positions
 from runlane.store.threads.thread_runs import find_thread_run, newest_run_at, runs_after
 from runlane.store.threads.threads import find_thread
 
-# How often a reader looks for a run that another process has accepted, without and with a bus that announces it.
+# The interval at which a reader polls for runs that other processes have accepted, without and with a bus.
 POLL_SECONDS: Final = 1.0
 SAFETY_POLL_SECONDS: Final = 5.0
 RUN_MODES: Final = "run_modes"
@@ -35,14 +35,14 @@ _CURSOR: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,10})")
 
 
 class ThreadCursor(NamedTuple):
-    """A reader's position: when a run was accepted, and the number of an event in it."""
+    """A reader's position: the time at which a run was accepted, and the number of an event in the run."""
 
     run_at_us: int = 0
     seq: int = 0
 
     @classmethod
     def parse(cls, text: str) -> ThreadCursor:
-        """Return the position of an event id; `-` and `-1` are before the first run."""
+        """Return the position of an event id. `-` and `-1` are the position before the first run."""
         if text in ("-", "-1"):
             return cls()
         found = _CURSOR.fullmatch(text)
@@ -68,7 +68,7 @@ class FollowedRun(Protocol):
 
 
 class FollowedThread(NamedTuple):
-    """The thread of a reader. Its state is not part of it: a reader may stay for hours, and states are large."""
+    """The thread of a reader, without its state: a reader may stay for hours, and states are large."""
 
     tenant: str
     id: str
@@ -76,9 +76,9 @@ class FollowedThread(NamedTuple):
 
 
 class ThreadFollower:
-    """One reader of one thread, with the interface of a Follower.
+    """One reader of one thread, with the interface of Follower.
 
-    While it reads a run, it is subscribed to that run alone. It follows the thread while it waits for the next run.
+    While it reads a run, it subscribes to that run only. While it waits for the next run, it subscribes to the thread.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class ThreadFollower:
         self._thread = FollowedThread(thread.tenant, thread.id, thread.key)
         self._after = after
         self._modes = modes
-        # The run of the cursor is opened again.
+        # The reader opens the run of the cursor again.
         self._run_at_us = max(0, after.run_at_us - 1)
         self._current: FollowedRun | None = None
         self._over = False
@@ -115,11 +115,11 @@ class ThreadFollower:
 
     @property
     def ended(self) -> bool:
-        """True when the stream has ended and everything was returned."""
+        """True when the stream has ended and all events were returned."""
         return self._over
 
     async def next(self, timeout_seconds: float) -> bytes:
-        """Return everything that is pending as one piece; empty after the timeout or when the stream has ended."""
+        """Return everything that is pending; empty after the timeout or when the stream has ended."""
         deadline = time.monotonic() + timeout_seconds
         while not self._over:
             left = max(0.0, deadline - time.monotonic())
@@ -128,7 +128,7 @@ class ThreadFollower:
                     self._over = True
                 elif left > 0:
                     await self._wait(left)
-            # It may have been revoked while it opened the run.
+            # The reader's access may have been revoked while it opened the run.
             if self._current is not None and not self._over:
                 found = await self._current.next(left)
                 if self._current.ended:
@@ -151,7 +151,7 @@ class ThreadFollower:
         self._when_closed()
 
     def revoke(self, why: RunlaneError) -> None:
-        """End the stream because its reader may no longer read."""
+        """End the stream because the reader's access was revoked."""
         self.refusal = why
         self._over = True
         self._notice()
@@ -163,7 +163,7 @@ class ThreadFollower:
         if await self._open_following():
             return True
         if self._unfollow is None:
-            # Followed before the second look, so a run accepted after the first one is noticed.
+            # The subscription precedes the second query, so a run that is accepted after the first query is noticed.
             self._follow()
             if await self._open_following():
                 return True
@@ -174,19 +174,19 @@ class ThreadFollower:
         return False
 
     async def _open_following(self) -> bool:
-        # Cleared before the query, so a run accepted during it is noticed.
+        # The flag is cleared before the query, so a run that is accepted during the query is noticed.
         self._notified = False
         while found := await runs_after(self._parts.database, self._thread.key, self._run_at_us, 10):
             for run_at_us, run_id in found:
                 self._run_at_us = run_at_us
-                with contextlib.suppress(RunNotFound):  # retention deleted it, or it was rolled back
+                with contextlib.suppress(RunNotFound):  # retention has deleted the run, or it was rolled back
                     await self._open(run_at_us, run_id)
                     self._end_waiting()
                     return True
         return False
 
     def _follow(self) -> None:
-        """Be notified of new runs of the thread, and of the end of streams."""
+        """Subscribe to new runs of the thread and to the end of streams."""
         unfollow = self._parts.connection.bus.follow(self._thread.key, self._notice)
         self._unfollow = partial(call_all, unfollow, self._parts.tail.when_shut(self._notice))
 
@@ -225,7 +225,7 @@ class ThreadFollower:
         follower, self._current = self._current, None
         if follower is not None:
             follower.close()
-            # Not complete: this process stops, or the reader may no longer read.
+            # The stream is not complete: this process stops, or the reader's access was revoked.
             self._over = self._over or not follower.complete
             if not self._over:
                 self._follow()
@@ -247,7 +247,7 @@ class ThreadFollower:
 async def follow_thread(
     parts: Services, principal: Principal, thread: Thread, modes: Sequence[str], last_event_id: str | None
 ) -> ThreadFollower:
-    """Return a reader of a thread after an event; without one, of what happens from now on."""
+    """Return a reader of a thread after an event or, without an event, from now on."""
     after = await _newest(parts, thread) if not last_event_id else ThreadCursor.parse(last_event_id)
     release = parts.streams.take(principal)
     follower = ThreadFollower(parts, thread, after, modes)
@@ -265,6 +265,6 @@ async def _newest(parts: Services, thread: Thread) -> ThreadCursor:
 
 
 def call_all(*calls: Callable[[], None]) -> None:
-    """Call all of these."""
+    """Call all of these functions."""
     for call in calls:
         call()

@@ -1,4 +1,4 @@
-"""Threads: create, read, find, change and delete them."""
+"""Threads: create, read, find, update and delete them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def create_thread(request: Request, principal: RunsWrite, body: ThreadCrea
     """Create a thread."""
     wanted = body or ThreadCreate()
     thread_id = str(uuid.uuid4()) if wanted.thread_id is None else check_uuid(wanted.thread_id, "thread id")
-    # Supersteps change the state, also of a thread that exists already.
+    # Supersteps change the state, even of an existing thread.
     rule = await thread_rule(request, "update", {"thread_id": uuid.UUID(thread_id)}) if wanted.supersteps else None
     thread = await store.create_thread(
         parts_of(request).database,
@@ -81,9 +81,9 @@ async def create_thread(request: Request, principal: RunsWrite, body: ThreadCrea
 
 @router.post("/threads/search", response_model=list[Thread], responses=answers())
 async def search_threads(request: Request, principal: RunsRead, body: ThreadSearch | None = None) -> Response:
-    """Find threads; those that changed last first, unless another order is given.
+    """Find threads, last changed first unless another order is given.
 
-    A page ends before its limit where its JSON would exceed 16 MiB; `X-Pagination-Next` is the offset of the next one.
+    A page ends before its limit if its JSON would exceed 16 MiB; `X-Pagination-Next` is the offset of the next page.
     """
     wanted = body or ThreadSearch()
     paths = parse_paths(wanted.extract)
@@ -123,7 +123,7 @@ def _shown(thread: Thread, select: Sequence[str] | None, paths: Mapping[str, lis
 
 @router.post("/threads/count", response_model=int, responses=answers())
 async def count_threads(request: Request, principal: RunsRead, body: ThreadCount | None = None) -> JsonBody:
-    """Return how many threads a search finds."""
+    """Return the number of threads that match."""
     wanted = _filter(request, body or ThreadCount(), None)
     parts = parts_of(request)
     async with parts.searches.turn(principal):
@@ -132,7 +132,7 @@ async def count_threads(request: Request, principal: RunsRead, body: ThreadCount
 
 @router.post("/threads/prune", response_model=dict[str, int], responses=answers(409))
 async def prune_threads(request: Request, principal: RunsWrite, body: ThreadPrune) -> JsonBody:
-    """Delete threads, or their checkpoints before the newest. Threads that do not exist are left out."""
+    """Delete threads, or all of their checkpoints except the newest. Threads that do not exist are skipped."""
     parts = parts_of(request)
     pruned = 0
     for thread_id in await visible_threads(request, principal.tenant, list(dict.fromkeys(body.thread_ids))):
@@ -161,7 +161,7 @@ async def get_thread(
     request: Request,
     principal: RunsRead,
     thread_id: ThreadId,
-    include: Annotated[list[str] | None, Query(description="`ttl` adds when the thread expires.")] = None,
+    include: Annotated[list[str] | None, Query(description="`ttl` adds the time at which the thread expires.")] = None,
 ) -> JsonBody:
     """Return a thread with its values and open interrupts."""
     database = parts_of(request).database
@@ -177,7 +177,7 @@ async def update_thread(
     body: ThreadPatch,
     prefer: Annotated[str | None, Header(description="`return=minimal` leaves the body out.")] = None,
 ) -> Response:
-    """Merge metadata into that of a thread, or set when it expires."""
+    """Merge metadata into the metadata of a thread, or set the time at which the thread expires."""
     thread = await store.patch_thread(
         parts_of(request).database, principal.tenant, thread_id, metadata=body.metadata, ttl=_ttl(body.ttl)
     )
@@ -194,7 +194,7 @@ async def delete_thread(request: Request, principal: RunsWrite, thread_id: Threa
 
 
 def thread_json(thread: Thread, *, ttl: bool = False) -> dict[str, Any]:
-    """Return a thread as clients see it."""
+    """Return a thread in the form that clients receive."""
     body = to_dict(thread)
     if thread.error is not None:
         body["error"] = {"error": thread.error.get("type"), "message": thread.error.get("message")}
@@ -212,7 +212,7 @@ def _filter(request: Request, wanted: ThreadCount, ids: list[str] | None) -> sea
 
 
 def default_ttl(given: DefaultTtl | None) -> store.Ttl | None:
-    """Return when threads expire that are created without a time of their own."""
+    """Return the default time to live of threads."""
     return None if given is None else store.Ttl(given.minutes, given.strategy)
 
 

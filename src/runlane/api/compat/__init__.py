@@ -1,1 +1,1 @@
-"""Paths of earlier APIs, for clients that were written against them."""
+"""Paths of earlier APIs, for clients that use them."""

@@ -35,7 +35,7 @@ _SHOWN_JOBS = 200
 
 @router.get("/status", response_model=WorkerStatus, responses=answers())
 async def get_status(request: Request, principal: WorkersView) -> JsonBody:
-    """Return slots, running runs and queued runs, as of one moment. A tenant sees only its own runs."""
+    """Return slots, running runs and queued runs at one moment. A tenant sees only its own runs."""
     parts = parts_of(request)
     found = await read_overview(parts.database, tenant_to_list(principal), common_lanes(parts), _SHOWN_JOBS)
     return JsonBody(overview_body(found))
@@ -43,7 +43,7 @@ async def get_status(request: Request, principal: WorkersView) -> JsonBody:
 
 @router.get("/lanes", response_model=LANES.schema, responses=answers())
 async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
-    """Return the lanes with their running and queued runs. A tenant sees its own numbers."""
+    """Return the lanes with their running and queued runs. A tenant sees only its own counts."""
     return JsonBody(await shown_lanes(parts_of(request), principal))
 
 
@@ -61,7 +61,7 @@ async def cancel_job(request: Request, principal: WorkersManage, run_id: RunId) 
     if standing.status.terminal:
         raise WrongState(f"Run {run_id} is {standing.status.value}. Only a run that has not ended can be cancelled.")
     status = await parts.app.cancel(run_id, actor=principal.actor)
-    message = "It is being interrupted." if status is Status.RUNNING else f"It is {status.value}."
+    message = "It is being cancelled." if status is Status.RUNNING else f"It is {status.value}."
     return JsonBody({"job_id": run_id, "cancelled": True, "message": message})
 
 
@@ -72,7 +72,7 @@ async def set_priority(
     run_id: RunId,
     priority: Annotated[int, Query(ge=MIN_PRIORITY, le=MAX_PRIORITY)],
 ) -> JsonBody:
-    """Move a waiting run forward or back."""
+    """Change the priority of a waiting run."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     old = (await find_run(parts.database, run_id)).priority

@@ -36,4 +36,4 @@ class WorkerStatus(ResponseModel):
     total_slots: int = Field(
         description="Runs that can be executed at once: slots of the live workers, or fewer if all lanes are capped."
     )
-    slots_in_use: int = Field(description="Runs in execution, in lanes with and without a cap.")
+    slots_in_use: int = Field(description="Runs that are executed now, in lanes with and without a cap.")

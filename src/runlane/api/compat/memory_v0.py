@@ -1,6 +1,6 @@
-"""The memory API under /v0, for clients that were written against it.
+"""The memory API under /v0, for clients that use it.
 
-It has its own names: `rawEntry`, `entryId`, `creationTime`. The actor is the tenant of the key.
+The API uses other names: `rawEntry`, `entryId`, `creationTime`. The actor is the tenant of the key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONTEXTS = "/vaults/{vault_id}/memories/{memory_id}/contexts"
 
 @router.get("/health", response_model=shapes.Health, responses=answers())
 async def get_health(request: Request, principal: Anyone) -> JsonBody:
-    """Return that the server is available."""
+    """Return `healthy` if the server responds."""
     del principal
     return JsonBody({"status": "healthy", "timestamp": moment(shapes.now_us())})
 
@@ -155,7 +155,7 @@ async def get_entries(
 ) -> JsonBody:
     """List entries before or after a time, newest first."""
     if before is not None and after is not None:
-        raise InvalidRequest("before and after exclude each other. Give one of them.")
+        raise InvalidRequest("before and after cannot be combined. Give one of them.")
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
     page = await memory.list_entries(
@@ -236,12 +236,15 @@ async def get_context(
 async def delete_context(
     request: Request, principal: MemoryWrite, vault_id: VaultId, memory_id: MemoryId, context_id: EntryId
 ) -> Response:
-    """Replace the current context, if it has this id, by the one of a new memory. Earlier ones are not kept."""
+    """Replace the current context, if it has this id, by the context of a new memory.
+
+    Earlier contexts are not stored.
+    """
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
     current = await memory.get_fragment(principal.tenant, found.id, CONTEXT_FRAGMENT)
     if shapes.context(found.id, current)["contextId"] != context_id:
-        raise NotFound(f'The context "{context_id}" is not the current one of the memory "{found.id}".')
+        raise NotFound(f'The context "{context_id}" is not the current context of the memory "{found.id}".')
     await memory.put_fragment(principal.tenant, found.id, CONTEXT_FRAGMENT, DEFAULT_CONTEXT)
     return Response(status_code=204)
 
@@ -265,7 +268,7 @@ async def search(request: Request, principal: MemoryRead, body: shapes.PostSearc
 
 
 async def _vault(memory: MemoryService, tenant: str, vault: str) -> str:
-    """Return the id of a vault that is named by its id or its title."""
+    """Return the id of a vault, given its id or its title."""
     try:
         return (await memory.get_vault(tenant, vault)).id
     except NotFound:
@@ -276,7 +279,7 @@ async def _vault(memory: MemoryService, tenant: str, vault: str) -> str:
 
 
 async def _memory(memory: MemoryService, tenant: str, vault: str, wanted: str) -> Memory:
-    """Return a memory of a vault that is named by its id or its title."""
+    """Return a memory of a vault, given its id or its title."""
     vault_id = await _vault(memory, tenant, vault)
     try:
         found = await memory.get_memory(tenant, wanted)

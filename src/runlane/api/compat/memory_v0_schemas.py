@@ -1,5 +1,5 @@
 """Requests and responses of the memory API under /v0."""
-# ruff: noqa: N815 - the names of that API
+# ruff: noqa: N815 - the API uses these names
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from runlane.domain.memory_names import TYPE_PATTERN
 
 
 class NotPlainText(HTTPException):
-    """The body of a context has another type."""
+    """The body of a context does not have the type text/plain."""
 
     def __init__(self) -> None:
         super().__init__(415, "A context is plain text. Send it with Content-Type: text/plain.")
@@ -110,7 +110,7 @@ class PostEntryShape(RequestModel):
     expirationTime: Moment | None = None
 
     def entry(self) -> NewEntry:
-        """Return the value."""
+        """Return the entry to add."""
         expires = None if self.expirationTime is None else moment_us(self.expirationTime)
         return NewEntry(self.rawEntry, self.summary, self.metadata, self.tags, expires)
 
@@ -180,12 +180,12 @@ class SearchShape(ResponseModel):
 
 
 def now_us() -> int:
-    """Return the time of this process."""
+    """Return the current time of this process, in microseconds."""
     return time.time_ns() // 1000
 
 
 def vault(value: Vault) -> dict[str, Any]:
-    """Return a vault in this design's shape."""
+    """Return a vault in the form of this API."""
     return {
         "vaultId": value.id,
         "actorId": value.tenant,
@@ -196,7 +196,7 @@ def vault(value: Vault) -> dict[str, Any]:
 
 
 def memory(value: Memory) -> dict[str, Any]:
-    """Return a memory in this design's shape."""
+    """Return a memory in the form of this API."""
     return {
         "memoryId": value.id,
         "vaultId": value.vault_id,
@@ -209,7 +209,7 @@ def memory(value: Memory) -> dict[str, Any]:
 
 
 def entry(value: MemoryEntry) -> dict[str, Any]:
-    """Return an entry in this design's shape."""
+    """Return an entry in the form of this API."""
     return {
         "entryId": value.id,
         "memoryId": value.memory_id,
@@ -226,7 +226,7 @@ def entry(value: MemoryEntry) -> dict[str, Any]:
 
 
 def context(memory_id: str, value: MemoryFragment) -> dict[str, Any]:
-    """Return a written context in this design's shape."""
+    """Return a written context in the form of this API."""
     return {
         "contextId": f"{memory_id}:{value.seq}",
         "memoryId": memory_id,

@@ -1,7 +1,7 @@
 """The built files of the dashboard, read once when a server starts.
 
-The build writes `index.html`, files with a hash of their content under `assets/`, and a `.br` and `.gz` beside each
-that compresses well. Nothing else is ever served: a path is a key of this table, not a name of a file.
+The build writes `index.html`, files with a hash of their content under `assets/`, and beside each file that compresses
+well a `.br` and a `.gz`. Nothing else can be served, because a path is a key of this table, not the name of a file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER: Final = "ui_assets"
 INDEX: Final = "index.html"
 # Files below this folder have a hash of their content in their name, so they never change.
 HASHED: Final = "assets/"
-# In the order of preference.
+# The encodings in the order of preference.
 _ENCODINGS: Final = (("br", ".br"), ("gzip", ".gz"))
 _MAX_BYTES: Final = 32 * 1024 * 1024
 _TYPES: Final = {
@@ -35,7 +35,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file: its type, a hash of its content, and its content by encoding; `identity` is the plain one."""
+    """A file: its type, a hash of its content, and its content by encoding. `identity` is the uncompressed content."""
 
     media_type: str
     etag: str
@@ -53,7 +53,7 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class DashboardFiles:
-    """The page and its files by path; `etag` changes with every build."""
+    """The page and its files by path. `etag` is different for every build."""
 
     index: str
     assets: Mapping[str, Asset]

@@ -1,8 +1,9 @@
-"""The page of the dashboard with its security headers, and the page for a package without it.
+"""The page of the dashboard with its security headers, and the page for a package without the dashboard.
 
-Content of tenants and models is hostile. The policy lets the page run scripts of this server only and connect to it
-only; styles that libraries insert need the nonce of the answer. Trusted Types refuse every string that would become
-markup or code; the one policy of the page, `default`, admits addresses of its own worker scripts.
+Content of tenants and models is treated as hostile. The policy lets the page run scripts of this server only and
+connect to this server only. Styles that libraries insert need the nonce of the response. Trusted Types reject every
+string that would become markup or code; the only policy of the page, `default`, allows the URLs of its own worker
+scripts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import secrets
 from html import escape
 from typing import Final
 
-# Replaced in the page by a random value, which the policy of the same answer allows for styles.
+# A random value replaces this mark in the page; the policy in the same response allows styles with that value.
 NONCE_MARK: Final = "__CSP_NONCE__"
 _HEAD: Final = re.compile(r"<head[^>]*>", re.IGNORECASE)
 _BASE: Final = re.compile(r"<base\b[^>]*>\s*", re.IGNORECASE)
@@ -44,12 +45,12 @@ _MISSING: Final = """<!doctype html>
 
 
 def new_nonce() -> str:
-    """Return the nonce of one answer."""
+    """Return the nonce for one response."""
     return secrets.token_urlsafe(18)
 
 
 def security_headers(nonce: str) -> dict[str, str]:
-    """Return the headers of every answer under /ui/."""
+    """Return the headers of every response under /ui/."""
     return {
         "Content-Security-Policy": _POLICY.format(nonce=nonce),
         "X-Content-Type-Options": "nosniff",
@@ -69,5 +70,5 @@ def page(template: str, prefix: str, nonce: str) -> str:
 
 
 def missing_page(prefix: str) -> str:
-    """Return the page that says how to build the dashboard."""
+    """Return the page that describes how to build the dashboard."""
     return _MISSING.format(prefix=escape(prefix, quote=True))

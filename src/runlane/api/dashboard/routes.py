@@ -1,4 +1,4 @@
-"""Serving the dashboard under /ui/. The files are public: they contain nothing of the installation."""
+"""Routes that serve the dashboard under /ui/. Its files are public and contain no data of the installation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOREVER: Final = "public, max-age=31536000, immutable"
 
 @router.api_route("/", methods=_METHODS)
 async def get_root(request: Request) -> Response:
-    """Send browsers to the dashboard."""
+    """Redirect browsers to the dashboard."""
     _require_dashboard(request)
     if "text/html" not in request.headers.get("accept", ""):
         raise HTTPException(404)
@@ -30,14 +30,14 @@ async def get_root(request: Request) -> Response:
 
 @router.api_route("/ui", methods=_METHODS)
 async def get_without_slash(request: Request) -> Response:
-    """Send browsers to the page, whose links are relative to its folder."""
+    """Redirect browsers to the page, whose links are relative to its folder."""
     _require_dashboard(request)
     return _to_dashboard(request)
 
 
 @router.api_route("/ui/{path:path}", methods=_METHODS)
 async def get_dashboard(request: Request, path: str) -> Response:
-    """Return a file of the dashboard, or its page for every address that is not a file."""
+    """Return a file of the dashboard, or its page for every path that is not a file."""
     _require_dashboard(request)
     files = cast("DashboardFiles | None", request.app.state.dashboard)
     asset = None if files is None else files.assets.get(path)

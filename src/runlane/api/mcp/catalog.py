@@ -1,4 +1,4 @@
-"""The tools that a caller has: those of Runlane, and the targets of its tenant that are exposed."""
+"""The tools of a caller: the tools of Runlane, and the exposed targets of the caller's tenant."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def all_tools(caller: CallContext) -> list[ServedTool]:
 
 
 async def find_tool(caller: CallContext, name: str) -> ServedTool | None:
-    """Return a tool by its name; None if it does not exist, or does not exist for this caller."""
+    """Return a tool by its name; None if it does not exist or the caller may not call it."""
     known = TOOLS.get(name)
     if known is not None:
         return known if caller.may(known.needs) else None

@@ -1,8 +1,8 @@
-"""Tasks, agents and orchestrations that say `expose: mcp`, each as a tool of its own with its input schema.
+"""Tasks, agents and orchestrations with `expose: mcp`: each is a separate tool with its input schema.
 
-A call starts a run and waits for its end, or returns the id of the run when that takes longer than
-RUNLANE_MCP_WAIT_SECONDS. The name of the tool is the name of the target; one that is taken, or that clients do not
-accept, is changed.
+A call starts a run and waits for its end. If the run takes longer than RUNLANE_MCP_WAIT_SECONDS, the call returns the
+id of the run. The name of the tool is the name of the target. If another tool has that name, or clients do not accept
+it, it is changed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _KEY_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "string",
     "minLength": 1,
     "maxLength": MAX_KEY,
-    "description": "A repeated call with the same key starts nothing new and returns the run of the first call.",
+    "description": "A repeated call with the same key starts no further run and returns the run of the first call.",
 }
 _MESSAGE: Final[Mapping[str, Any]] = {"type": "string", "description": "The request."}
 _ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 _JSON_TYPES: Final = {"list": "array", "any": None}
-# Model providers accept these names, and clients pass names on to them.
+# Model providers accept these names, and clients pass them to the model.
 _VALID: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME: Final = 64
 _HASH: Final = 8
-_ABOUT: Final = "It runs durably: if the answer has no result yet, call follow_run with its run_id."
+_ABOUT: Final = "The run is durable: if the response has no result yet, call follow_run with its run_id."
 
 
 async def exposed_tools(caller: CallContext, taken: Collection[str]) -> list[ServedTool]:
-    """Return the tools of the exposed targets that the caller may start. `taken` are the names of other tools."""
+    """Return the tools of the exposed targets that the caller may start. `taken` contains the names of other tools."""
     if not caller.may(CHANGE):
         return []
     names = set(taken)

@@ -1,7 +1,7 @@
-"""The MCP server of an API process: loaded with the first request, stopped with the process.
+"""The MCP server of an API process. It is loaded at the first request and stopped with the process.
 
-It is stateless. Each request carries its key and finds the run by its id, so any replica serves any request and no
-session has to be kept.
+It is stateless. Each request carries its key, and a run is found by its id, so any replica can serve any request
+without a session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STOP_SECONDS = 5.0
 
 
 class McpGateway:
-    """Serves MCP requests of a process. start() is part of the first request; stop() is safe at any time."""
+    """Serves MCP requests of a process. The first request calls start(); stop() is safe to call at any time."""
 
     def __init__(self, parts: Services, authenticate: Callable[[Request], Awaitable[Principal]]) -> None:
         self._parts = parts
@@ -44,7 +44,7 @@ class McpGateway:
             await self._start()
         manager = self._manager
         if manager is None or self._stopping.is_set():
-            raise Unavailable("This server stops. Retry the call; a run that it started is found by its id.")
+            raise Unavailable("This server is stopping. Retry the call; a run that it started can be found by its id.")
         await manager.handle_request(scope, receive, send)
 
     async def stop(self) -> None:
@@ -61,7 +61,7 @@ class McpGateway:
         async with self._starting:
             if self._manager is not None or self._stopping.is_set():
                 return
-            # In a thread: the SDK takes a second to load, and the event loop serves streams meanwhile.
+            # The SDK takes a second to load, so it is loaded in a thread and the event loop continues to serve streams.
             manager = await asyncio.to_thread(self._load)
             started = asyncio.Event()
             # The manager's task group must be entered and left by the same task.
@@ -75,7 +75,7 @@ class McpGateway:
         from runlane.api.mcp.server import build_server
 
         server = build_server(self._parts, self._identify)
-        # The API bounds bodies itself, and checks the Host and Origin of open servers.
+        # The API limits request bodies and, on open servers, checks Host and Origin.
         limit = self._parts.app.settings.api_max_body_bytes
         return StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=limit)
 

@@ -46,18 +46,19 @@ _KEY = "A repeated call with the same key changes nothing."
 
 
 class InMemory(RequestModel):
-    """A memory, and the vault that it must be in, if given."""
+    """A memory and, optionally, the vault that must contain it."""
 
     memory_id: Name = Field(description="The memory.")
     vault_id: Name | None = Field(default=None, description="The vault of the memory.")
 
 
 class AddEntryArguments(InMemory):
-    """Add an entry to a memory: a fact, decision or preference that will matter later. It is stored when this returns;
-    do not add it again."""
+    """Add an entry to a memory: a fact, decision or preference that later conversations need. The entry is stored when
+    the call returns; do not add it again.
+    """
 
     raw_entry: EntryText = Field(description="The text, which never changes.")
-    summary: SummaryText = Field(default="", description="One sentence about it.")
+    summary: SummaryText = Field(default="", description="A summary of the entry in one sentence.")
     tags: EntryTags = Field(default_factory=dict[str, str])
     idempotency_key: Key | None = Field(default=None, description=_KEY)
 
@@ -77,11 +78,16 @@ class EntryArguments(InMemory):
 
 
 class CorrectEntryArguments(EntryArguments):
-    """Add an entry that corrects another one, which search no longer finds. An entry is corrected at most once."""
+    """Add an entry that corrects another entry.
 
-    raw_entry: EntryText = Field(description="What is true instead.")
-    reason: Annotated[str, StringConstraints(min_length=1, max_length=MAX_REASON)] = Field(description="Why.")
-    summary: SummaryText = Field(default="", description="One sentence about it.")
+    Search no longer finds the corrected entry. An entry is corrected at most once.
+    """
+
+    raw_entry: EntryText = Field(description="The text that replaces the corrected entry.")
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=MAX_REASON)] = Field(
+        description="The reason for the correction."
+    )
+    summary: SummaryText = Field(default="", description="A summary of the entry in one sentence.")
     idempotency_key: Key | None = Field(default=None, description=_KEY)
 
 
@@ -92,7 +98,7 @@ class DeleteEntryArguments(EntryArguments):
 
 
 class PutContextArguments(InMemory):
-    """Replace the context document of a memory: what a reader has to have at hand. The last write wins."""
+    """Replace the context document of a memory, which readers load first. The last write wins."""
 
     content: Annotated[str, StringConstraints(min_length=1, max_length=MAX_FRAGMENT_CHARACTERS)] = Field(
         description="The whole document."
@@ -135,7 +141,7 @@ class CreateMemoryArguments(RequestModel):
 
     vault_id: Name = Field(description="The vault.")
     title: Title = Field(description="Letters, digits and hyphens; unique in the vault.")
-    memory_type: MemoryType = Field(default=DEFAULT_MEMORY_TYPE, description="What it is for, such as notes.")
+    memory_type: MemoryType = Field(default=DEFAULT_MEMORY_TYPE, description="The use of the memory, such as notes.")
     description: Description = Field(default="", description="For people.")
 
 
@@ -144,7 +150,7 @@ class ListVaultsArguments(RequestModel):
 
 
 class ListMemoriesArguments(RequestModel):
-    """List the memories, of one vault or of all."""
+    """List the memories of one vault or of all vaults."""
 
     vault_id: Name | None = Field(default=None, description="The vault.")
 
@@ -156,7 +162,7 @@ class PromptsArguments(RequestModel):
 
 
 async def _service(caller: CallContext, given: InMemory) -> tuple[MemoryService, str]:
-    """Return the service and the tenant, after a check that the memory is in the given vault."""
+    """Return the service and the tenant. Raise NotFound if the memory is not in the given vault."""
     service, tenant = await caller.parts.app.memory(), caller.principal.tenant
     if given.vault_id is not None:
         await read_memory(service, tenant, given.memory_id, given.vault_id)
@@ -164,7 +170,7 @@ async def _service(caller: CallContext, given: InMemory) -> tuple[MemoryService,
 
 
 async def read_memory(service: MemoryService, tenant: str, memory_id: str, vault_id: str | None = None) -> Memory:
-    """Return a memory. NotFound if it is in another vault."""
+    """Return a memory. Raise NotFound if it is in another vault."""
     found = await service.get_memory(tenant, memory_id)
     if vault_id is not None and found.vault_id != vault_id:
         raise NotFound(f'The vault "{vault_id}" has no memory "{memory_id}". List them with list_memories.')
@@ -269,7 +275,7 @@ async def _vaults(caller: CallContext, _given: ListVaultsArguments) -> Mapping[s
 
 
 async def list_memories(caller: CallContext, vault_id: str | None) -> dict[str, Any]:
-    """Return the memories of the caller's tenant, of one vault or of all."""
+    """Return the memories of the caller's tenant, of one vault or of every vault."""
     service = await caller.parts.app.memory()
     found: Sequence[Memory] = await service.list_memories(caller.principal.tenant, vault_id=vault_id, limit=_LISTED)
     return {"memories": [to_dict(memory) for memory in found], "count": len(found)}

@@ -1,7 +1,7 @@
-"""What OAuth clients learn about the MCP server: the metadata of the protected resource (RFC 9728), and the challenge.
+"""Metadata of the MCP server for OAuth clients: the protected resource (RFC 9728), and the challenge.
 
-Runlane issues no tokens: its keys are the bearer tokens. A client that is set up with a key never reads this. An
-authorization server that returns keys of Runlane as access tokens is named by RUNLANE_MCP_AUTHORIZATION_SERVERS.
+Runlane issues no tokens: its keys are the bearer tokens. A client that is configured with a key does not read this.
+RUNLANE_MCP_AUTHORIZATION_SERVERS names an authorization server that returns keys of Runlane as access tokens.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def resource_metadata(request: Request, settings: Settings) -> dict[str, Any]:
 
 
 def challenge(request: Request, settings: Settings) -> str:
-    """Return the header WWW-Authenticate of a request to the MCP server without a valid key."""
+    """Return the header WWW-Authenticate for a request to the MCP server without a valid key."""
     return f'Bearer resource_metadata="{_base(request, settings)}{METADATA_PATH}{MCP_PATH}"'
 
 

@@ -1,4 +1,4 @@
-"""Prompts of the MCP server: how a client keeps a memory."""
+"""Prompts of the MCP server: how a client maintains a memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEEDS: Final = frozenset({Permission.MEMORY_READ})
 
 @dataclass(frozen=True, slots=True)
 class ServedPrompt:
-    """A prompt of the memory contract. `template` is its name there."""
+    """A prompt of the memory API. `template` is its name there."""
 
     name: str
     title: str

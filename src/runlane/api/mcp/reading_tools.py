@@ -25,7 +25,7 @@ from runlane.store.queue.events import read_page
 from runlane.store.queue.search import RunFilter
 
 _MAX_SEQ: Final = 2**31 - 1
-# A page ends early at this size, because a model has to read it.
+# A page ends at this size even if its limit is not reached, because a model must read it.
 _PAGE_BYTES: Final = 256 * 1024
 
 PageLimit = Annotated[int, Field(ge=1, le=200, description="The size of a page.")]
@@ -34,7 +34,7 @@ TargetKind = Literal["task", "orchestration", "agent", "tool", "mcp_server", "sc
 
 
 class GetRunArguments(RequestModel):
-    """Return a run with its input, its result or error, its progress and what it waits for."""
+    """Return a run with its input, its result or error, its progress and its open waits."""
 
     run_id: RunId = Field(description="The run.")
 
@@ -42,7 +42,7 @@ class GetRunArguments(RequestModel):
 class ListRunsArguments(RequestModel):
     """Find runs, newest first, without their input and result."""
 
-    status: list[Status] = Field(default_factory=list[Status], max_length=10, description="Runs in one of these.")
+    status: list[Status] = Field(default_factory=list[Status], max_length=10, description="Runs with one of these.")
     target: Name | None = Field(default=None, description="The task, orchestration:ID or agent:ID.")
     lane: Name | None = Field(default=None, description="The lane.")
     ordering_key: Key | None = Field(default=None, description="The ordering key.")
@@ -53,11 +53,11 @@ class ListRunsArguments(RequestModel):
 
 
 class ReadLogsArguments(RequestModel):
-    """Return log lines of a run from an index on: every event as text, or those of one type."""
+    """Return log lines of a run from an index: every event as text, or only the events of one type."""
 
     run_id: RunId = Field(description="The run.")
     since: int = Field(default=0, ge=0, le=_MAX_SEQ, description="next_index of the previous page.")
-    event: Name | None = Field(default=None, description="Only lines of this event, such as log.")
+    event: Name | None = Field(default=None, description="Only lines of this event type, such as log.")
     limit: PageLimit = 100
 
 
@@ -70,14 +70,14 @@ class ReadEventsArguments(RequestModel):
 
 
 class ListQuestionsArguments(RequestModel):
-    """List everything that waits for a person, oldest first. Answer with answer_run."""
+    """List the questions that wait for a person, oldest first. Answer with answer_run."""
 
     cursor: Cursor = None
     limit: PageLimit = 20
 
 
 class ListDeadLettersArguments(RequestModel):
-    """Find runs that failed for good, the latest first, with the cause. Retry one with retry_run."""
+    """Find runs that failed for good, latest first, with the cause. Retry one with retry_run."""
 
     state: list[LetterState] = Field(
         default_factory=list[LetterState], max_length=10, description="Without it: open and acknowledged."
@@ -97,7 +97,7 @@ class GetDeadLetterArguments(RequestModel):
 
 
 class ListDefinitionsArguments(RequestModel):
-    """List what can be started: registered tasks, orchestrations and agents; and other definitions by kind."""
+    """List the targets that can be started (tasks, orchestrations and agents), or the definitions of another kind."""
 
     kind: TargetKind | None = Field(default=None, description="Without it: tasks, orchestrations and agents.")
     cursor: Cursor = None
@@ -139,7 +139,7 @@ async def _read_logs(caller: CallContext, given: ReadLogsArguments) -> Mapping[s
 
 
 async def read_events(caller: CallContext, run_id: str, after: int, limit: int) -> dict[str, Any]:
-    """Return a page of the events of a run that the caller may see; at least one, and then up to _PAGE_BYTES."""
+    """Return a page of the events of a run that the caller may see: at least one event, then up to `_PAGE_BYTES`."""
     standing = await caller.standing(run_id)
     events: list[Any] = []
     size = 0
@@ -187,7 +187,7 @@ async def _get_dead_letter(caller: CallContext, given: GetDeadLetterArguments) -
 async def list_targets(
     caller: CallContext, kind: TargetKind | None, cursor: str | None = None, limit: int = 100
 ) -> dict[str, Any]:
-    """Return registered tasks, and a page of the definitions of a kind, or the first page of each startable kind."""
+    """Return registered tasks, and a page of the definitions of a kind or the first page of each startable kind."""
     if kind is not None and kind != "task":
         found = await list_definitions(caller.parts.database, caller.principal.tenant, kind, after=cursor, limit=limit)
         following = found[-1].id if len(found) == limit else None

@@ -1,7 +1,7 @@
 """Resources of the MCP server: workers, lanes, runs and definitions, by URI.
 
-`workers/status` is not an absolute URI. Worker consoles read it by that name, so it is kept beside the one
-with a scheme.
+`workers/status` is not an absolute URI. Worker consoles read the resource by that name, so it exists in addition to the
+URI with a scheme.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EVENTS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class ResourcePart:
-    """One content of a resource."""
+    """One part of the content of a resource."""
 
     mime_type: str
     text: str
@@ -50,7 +50,7 @@ Read = Callable[[CallContext, Mapping[str, str]], Awaitable[Sequence[ResourcePar
 
 @dataclass(frozen=True, slots=True)
 class ServedResource:
-    """A resource, or a template of resources: a `{name}` in its URI is one part of the path."""
+    """A resource, or a template of resources: a `{name}` in its URI matches one segment of the path."""
 
     uri: str
     name: str
@@ -64,7 +64,7 @@ class ServedResource:
         return "{" in self.uri
 
     def match(self, uri: str) -> Mapping[str, str] | None:
-        """Return the values of the placeholders; None if this is another resource."""
+        """Return the values of the placeholders; None if the URI does not match."""
         parts = re.split(r"\{(\w+)\}", self.uri)
         pattern = "".join(re.escape(part) if at % 2 == 0 else rf"(?P<{part}>[^/?#]+)" for at, part in enumerate(parts))
         found = re.fullmatch(pattern, uri)
@@ -74,7 +74,7 @@ class ServedResource:
 def find_resource(
     caller: CallContext, uri: str, served: Sequence[ServedResource]
 ) -> tuple[ServedResource, Mapping[str, str]]:
-    """Return the resource of a URI. NotFound if it does not exist, or does not exist for this caller."""
+    """Return the resource of a URI. Raise NotFound if it does not exist or the caller may not read it."""
     for resource in served:
         values = resource.match(uri)
         if values is not None and caller.may(resource.needs):

@@ -1,4 +1,4 @@
-"""`/mcp`: the MCP server over streamable HTTP, and the metadata by which OAuth clients learn about it."""
+"""`/mcp`: the MCP server over streamable HTTP, and its metadata for OAuth clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runlane.api.services import Services, parts_of
 from runlane.errors import Unavailable
 
 router = RawRouter(tags=["mcp"])
-# No key is needed: a client reads the metadata to find out how to get one.
+# No key is needed, because a client reads the metadata to find out how to get a key.
 public = RawRouter(tags=["mcp"])
 
 
@@ -27,13 +27,13 @@ class _McpResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._parts.mcp is None:
-            raise Unavailable("This server stops. Retry the call.")
+            raise Unavailable("This server is stopping. Retry the call.")
         await self._parts.mcp.handle(scope, receive, send)
 
 
 @router.post(MCP_PATH, response_class=Response, include_in_schema=False)
 async def post_mcp(request: Request, principal: Anyone) -> Response:
-    """Serve one request of the Model Context Protocol. Any replica serves any request."""
+    """Serve one request of the Model Context Protocol. Any replica can serve any request."""
     return _McpResponse(parts_of(request))
 
 

@@ -26,18 +26,19 @@ WaitSeconds = Annotated[
     Field(
         ge=0,
         le=MAX_WAIT_SECONDS,
-        description="Wait this long for the end of the run, with progress notifications. The run continues after it.",
+        description="Wait this long for the end of the run, with progress notifications. The run continues afterwards.",
     ),
 ]
 IdempotencyKeyArgument = Annotated[
     Key | None,
-    Field(description="A repeated call with the same key starts nothing new and returns the run of the first call."),
+    Field(description="A repeated call with the same key starts no further run and returns the run of the first call."),
 ]
 
 
 class StartRunArguments(RequestModel):
-    """Start a run of a task, an agent or an orchestration. The run is durable: it continues when the call is cut off
-    or the wait is over. Its run_id is in the answer and in the first progress notification."""
+    """Start a run of a task, an agent or an orchestration. The run is durable: it continues after the call ends or is
+    interrupted. Its run_id is in the response and in the first progress notification.
+    """
 
     kind: Literal["task", "agent", "orchestration"] = Field(description="What to start.")
     name: Name = Field(description="The name of the task, or the id of the definition; see list_definitions.")
@@ -54,8 +55,9 @@ class StartRunArguments(RequestModel):
 
 
 class ChatArguments(RequestModel):
-    """Send a message to an agent as the next turn of a conversation, or of a new one without session_id. The answer
-    has the session_id. Turns of a session are executed one at a time, in order."""
+    """Send a message to an agent as the next turn of a conversation; without session_id, of a new conversation. The
+    response contains the session_id. Turns of a session are executed one at a time, in order.
+    """
 
     agent: Name = Field(description="The id of the agent; see list_definitions.")
     message: str = Field(min_length=1, description="The message.")
@@ -66,7 +68,8 @@ class ChatArguments(RequestModel):
 
 class FollowRunArguments(RequestModel):
     """Wait for the end of a run and return its result. Events arrive as progress notifications. The call also returns
-    when the run asks a person, or after wait_seconds; call it again to continue."""
+    when the run asks a person a question, and after wait_seconds; call it again to continue.
+    """
 
     run_id: RunId = Field(description="The run.")
     after: int = Field(default=0, ge=0, le=_MAX_SEQ, description="Report only events after this number (last_seq).")
@@ -74,11 +77,12 @@ class FollowRunArguments(RequestModel):
 
 
 class AnswerRunArguments(RequestModel):
-    """Answer the question of a paused run, which then continues; see list_questions. Of several answers to one question
-    exactly one is accepted."""
+    """Answer the question of a paused run, which then continues; see list_questions. Exactly one answer to a question
+    is accepted.
+    """
 
-    run_id: RunId = Field(description="The run that asks.")
-    response: str | dict[str, Any] = Field(description="The answer: text, or the fields of the question by name.")
+    run_id: RunId = Field(description="The run that asked the question.")
+    response: str | dict[str, Any] = Field(description="The answer: a string, or the fields of the question by name.")
     step: StepPath | None = Field(default=None, description="The path of the question, if several steps ask.")
 
 
@@ -89,23 +93,23 @@ class RunArguments(RequestModel):
 
 
 class CancelRunArguments(RunArguments):
-    """Cancel a run that has not ended. It is never executed again. Repeating the call is harmless."""
+    """Cancel a run that has not ended. It is never executed again. The call can be repeated safely."""
 
 
 class RetryRunArguments(RunArguments):
     """Retry a failed run with all of its attempts. Finished steps and paid model calls are not repeated."""
 
-    latest: bool = Field(default=False, description="Continue on the current versions of its definitions.")
+    latest: bool = Field(default=False, description="Continue with the current versions of its definitions.")
 
 
 async def start_target(
     caller: CallContext, kind: str, name: str, message: str, given: Mapping[str, Any], options: RunOptions
 ) -> Accepted:
-    """Accept a run of a task, agent or orchestration in the caller's tenant."""
+    """Accept a run of a task, agent or orchestration in the caller's tenant, and return it."""
     app, tenant = caller.parts.app, caller.principal.tenant
     if kind == "task":
         if message:
-            raise InvalidRequest('A task takes no message. Pass its arguments in "input".')
+            raise InvalidRequest('A task does not have a message. Pass its arguments in "input".')
         request: TaskRequest | StartRequest = TaskRequest(name, given, options)
     else:
         definition = "agent" if kind == "agent" else "orchestration"
@@ -159,7 +163,7 @@ async def _answer(caller: CallContext, given: AnswerRunArguments) -> Mapping[str
 async def _cancel(caller: CallContext, given: CancelRunArguments) -> Mapping[str, Any]:
     await caller.standing(given.run_id)
     status = await caller.parts.app.cancel(given.run_id, actor=caller.principal.actor)
-    # A running one ends when its code has stopped.
+    # A running run ends when its code has stopped.
     shown = "cancellation_requested" if status is Status.RUNNING else status.value
     return {"run_id": given.run_id, "status": shown}
 

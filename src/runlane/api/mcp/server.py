@@ -1,7 +1,7 @@
-"""The server of the SDK: it lists what the caller may use, calls tools and reads resources.
+"""The MCP server, built with the SDK. It lists the tools and resources that the caller may use, and serves calls.
 
-A tool or resource that the caller may not use does not exist for it. Errors of Runlane become results that a model can
-read; an error without a public message is logged and disclosed to no client.
+For a caller, a tool or resource that it may not use does not exist. Errors of Runlane become results that a model can
+read. An error without a public message is logged and not disclosed to a client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runlane.version import VERSION
 
 log = structlog.get_logger(__name__)
 
-# `_meta` of a call may have this entry, for clients that retry calls by themselves.
+# `_meta` of a call may contain this key, for clients that retry calls themselves.
 IDEMPOTENCY_META: Final = "runlane/idempotencyKey"
 _MAX_KEY: Final = 200
 _INTERNAL: Final = "Internal error. The server's log has the cause."
@@ -52,7 +52,7 @@ def build_server(parts: Services, identify: Identify) -> Server[Any]:
         title="Runlane",
         description="Durable runs of tasks, agents and orchestrations.",
         instructions=_INSTRUCTIONS,
-        # No tool declares headers, so nothing is looked up before a call.
+        # Tools do not declare headers, so no schema is looked up before a call.
         get_tool_input_schema=lambda _name: None,
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
@@ -142,7 +142,7 @@ class _Handlers:
 
 
 class _Reported:
-    """Turns errors of Runlane into errors of the protocol."""
+    """Convert errors of Runlane into errors of the protocol."""
 
     def __enter__(self) -> None:
         return None

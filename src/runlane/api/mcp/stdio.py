@@ -1,6 +1,6 @@
-"""The MCP server on stdin and stdout: of this machine's database, or as a relay to a server.
+"""The MCP server on stdin and stdout: for the database of this machine, or as a relay to a server.
 
-A relay forwards every request with the key of its user, so that permissions, tools and runs are those of the server.
+A relay forwards every request with the key of its user, so that the server's permissions, tools and runs apply.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from runlane.errors import ConfigurationError
 from runlane.version import VERSION
 
 _CONNECT_SECONDS = 30.0
-# A reader of the database alone: it starts, changes and cancels nothing.
+# The principal of a server for the database can only read: it cannot start, change or cancel runs.
 READER = Principal("local", "local", LOCAL.tenant, "viewer", BUILT_IN_ROLES["viewer"])
 _Context = ServerRequestContext[Any, Any]
 
@@ -52,7 +52,7 @@ async def serve_database(
 
 
 async def relay_to(url: str, api_key: str | None, on_start: Callable[[asyncio.Event], None]) -> bool:
-    """Forward requests to the server at this URL. Otherwise as serve_database."""
+    """Forward requests to the server at this URL. Return as `serve_database` does."""
     async with _connected(url, api_key) as remote:
         return await _serve(_relay(remote), on_start)
 
@@ -71,7 +71,7 @@ async def _serve(server: Server[Any], on_start: Callable[[asyncio.Event], None])
     stopped.cancel()
     if serving.done():
         await serving
-    # A thread still reads stdin. The process has to end without it.
+    # A thread still reads stdin. The process must end without waiting for it.
     return not serving.done()
 
 
@@ -81,7 +81,7 @@ async def _connected(url: str, api_key: str | None) -> AsyncGenerator[Client]:
     timeout = httpx2.Timeout(_CONNECT_SECONDS, read=None)
     async with httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=False) as http:
         transport = streamable_http_client(f"{url.rstrip('/')}{MCP_PATH}", http_client=http)
-        # Answers are not cached: the status of a run changes.
+        # Responses are not cached, because the status of a run changes.
         client = Client(transport, cache=None, client_info=types.Implementation(name="runlane", version=VERSION))
         async with contextlib.AsyncExitStack() as stack:
             try:

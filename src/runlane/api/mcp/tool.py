@@ -1,6 +1,7 @@
-"""Tools of the MCP server: what a client sees of one, which permissions it needs, and what a call of it does.
+"""Tools of the MCP server: the description for clients, the required permissions and the function of each tool.
 
-Nothing here imports the SDK. It takes a second to load, and only processes that serve an MCP client load it.
+This module does not import the SDK, which takes a second to load and is loaded only in processes that serve MCP
+clients.
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ from runlane.errors import InvalidRequest
 from runlane.store.queue.search import RunStanding
 
 READ: Final = frozenset({Permission.RUNS_READ})
-# The result of a change is a run, so a key that may not read runs does not see these tools.
+# The result of a change is a run, so these tools are hidden from keys that may not read runs.
 CHANGE: Final = frozenset({Permission.RUNS_READ, Permission.RUNS_WRITE})
 
 A = TypeVar("A", bound=RequestModel)
-# Reports how far a call is: a number that grows, and a line for people.
+# Report the progress of a call: a number that increases, and a line for people.
 Report = Callable[[float, str], Awaitable[None]]
 
 
 async def report_nothing(_progress: float, _message: str) -> None:
-    """Report nothing, for callers without a progress token."""
+    """Do nothing. This is the report function for callers without a progress token."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """The caller of a tool or resource, and what calls work with."""
+    """The caller of a tool or resource, and the services that calls use."""
 
     parts: Services
     principal: Principal
     report: Report = report_nothing
-    # From `_meta` of the call, for clients that set it themselves and not through the model.
+    # The key from `_meta` of the call, for clients that set it themselves instead of through the model.
     idempotency_key: str | None = None
 
     def may(self, needs: frozenset[Permission]) -> bool:
@@ -49,17 +50,17 @@ class CallContext:
         return needs <= self.principal.permissions
 
     def sees(self, tenant: str) -> bool:
-        """Return whether resources of a tenant exist for the caller."""
+        """Return whether the caller may see resources of a tenant."""
         return may_see(self.principal, tenant)
 
     async def standing(self, run_id: str) -> RunStanding:
-        """Return the standing of a run that the caller may see. Raises RunNotFound."""
+        """Return the standing of a run. Raise RunNotFound if the caller may not see the run."""
         return await require_visible(self.parts, self.principal, run_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """The result of a call: a JSON object. `failed` reports it to the model as an error."""
+    """The result of a call: a JSON object. If `failed` is true, the model receives it as an error."""
 
     value: Mapping[str, Any]
     failed: bool = False
@@ -76,7 +77,7 @@ Perform = Callable[[CallContext, Mapping[str, Any]], Awaitable[ToolAnswer]]
 
 @dataclass(frozen=True, slots=True)
 class ServedTool:
-    """One tool. By the hints, clients decide whether to ask a person before a call."""
+    """One tool. Clients use the hints to decide whether to ask a person before a call."""
 
     name: str
     title: str
@@ -100,7 +101,10 @@ def typed_tool(
     destructive: bool = False,
     idempotent: bool = False,
 ) -> ServedTool:
-    """Return a tool whose arguments are a model: its docstring describes the tool, its fields the arguments."""
+    """Return a tool with a model as its arguments.
+
+    The docstring of the model describes the tool, the fields the arguments.
+    """
 
     async def call(caller: CallContext, given: Mapping[str, Any]) -> ToolAnswer:
         answer = await perform(caller, _parsed(arguments, name, given))
@@ -121,7 +125,7 @@ def typed_tool(
 
 def _parsed(arguments: type[A], name: str, given: Mapping[str, Any]) -> A:
     try:
-        # From JSON, where the name of an enum's member and an ISO time are valid even in strict mode.
+        # The arguments are parsed from JSON, where the value of an enum and an ISO time are valid in strict mode.
         return arguments.model_validate_json(orjson.dumps(dict(given)))
     except ValidationError as error:
         problems = "; ".join(
@@ -136,7 +140,7 @@ def _parsed(arguments: type[A], name: str, given: Mapping[str, Any]) -> A:
 def _schema(arguments: type[RequestModel]) -> dict[str, Any]:
     schema = arguments.model_json_schema()
     schema.pop("description", None)
-    # Titles only repeat the names, and models are billed by token.
+    # Titles repeat the names of the fields, and models are billed by token.
     for part in (schema, *schema.get("properties", {}).values(), *schema.get("$defs", {}).values()):
         part.pop("title", None)
     return schema

@@ -1,7 +1,8 @@
-"""Follow a run for a client: progress while it runs, and what it is at the end of the wait.
+"""Follow a run for a client: progress while it runs, and its state at the end of the wait.
 
-A call is not the run. The run is stored before the first progress notification, which names it, so a client that was
-cut off finds it by its id. A wait ends when the run has ended, asks a person, or the time is over.
+A run does not depend on the call that started it. It is stored before the first progress notification, which contains
+its id, so a client that lost its connection finds the run by its id. A wait ends when the run has ended, when it asks a
+person a question, or at the timeout.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from runlane.templates.template import text_of
 
 _DATA: Final = b"data: "
 _SHOWN: Final = 200
-# Pieces of a model's answer: they would be one notification per token.
+# Pieces of a model's answer are not reported, because each token would be a notification.
 _TEXT: Final = frozenset({LiveType.TEXT, LiveType.THINKING, LiveType.ARGUMENTS})
 _STEP: Final = 0.001
 
 
 class RunProgress:
-    """Reports the events of a run. The number of a notification grows with every one, as the protocol requires."""
+    """Reports the events of a run. The progress number increases with each notification, as the protocol requires."""
 
     def __init__(self, caller: CallContext) -> None:
         self._report = caller.report
         self._sent = -1.0
 
     async def accepted(self, run_id: str, status: Status) -> None:
-        """Report the id of the run, by which a client finds it again."""
+        """Report the id of the run, which a client needs to find it again."""
         await self._send(0.0, f"Run {run_id} is {status.value}.")
 
     async def add(self, frames: bytes) -> bool:
@@ -55,7 +56,10 @@ class RunProgress:
 
 
 async def follow_run(caller: CallContext, run_id: str, after: int, wait_seconds: float) -> Run:
-    """Report events after a number, and return the run as it is when the wait ends. The caller may see the run."""
+    """Report events after a number, and return the run at the end of the wait.
+
+    The caller has checked the access to the run.
+    """
     parts, progress = caller.parts, RunProgress(caller)
     run = await queries.get_run(parts.database, run_id)
     await progress.accepted(run_id, run.status)
@@ -76,7 +80,7 @@ async def follow_run(caller: CallContext, run_id: str, after: int, wait_seconds:
 
 async def _until_it_matters(caller: CallContext, follower: Follower, progress: RunProgress, run_id: str) -> None:
     while not follower.ended:
-        # The wait itself is bounded by the caller.
+        # The caller bounds the wait.
         paused = await progress.add(await follower.next(60.0))
         if paused and asks_person(await queries.get_run(caller.parts.database, run_id)):
             return
@@ -88,7 +92,7 @@ def asks_person(run: Run) -> bool:
 
 
 def run_answer(run: Run, **more: Any) -> ToolAnswer:
-    """Return the state of a run to a model: its id, its result or error, or what it waits for."""
+    """Return the state of a run for a model: its id, and its result, its error or the waits that are open."""
     value: dict[str, Any] = {
         "run_id": run.id,
         "status": run.status.value,
@@ -111,7 +115,7 @@ def run_answer(run: Run, **more: Any) -> ToolAnswer:
         questions = [to_dict(item) for item in run.waiting_for if item.kind == "human" and item.answered_at_us is None]
         value["questions"] = questions
         first = questions[0]["prompt"] or "It needs an answer."
-        value["hint"] = f"Run {run.id} asks a person: {first} Answer with answer_run."
+        value["hint"] = f"Run {run.id} waits for an answer of a person: {first} Answer with answer_run."
     else:
         value["progress"], value["progress_note"] = run.progress, run.progress_note
         value["hint"] = f"Run {run.id} has not ended. Call follow_run with its run_id to wait for its result."

@@ -15,7 +15,7 @@ from runlane.api.openai.reader import Ending, Subject
 from runlane.domain.run import Status
 from runlane.errors import RunlaneError
 
-# Between the messages of several turns of the model.
+# Separates the messages of several model turns.
 _SEPARATOR: Final = "\n\n"
 _AGAIN: Final = "\n\n[The answer was interrupted and begins again.]\n\n"
 _DONE: Final = b"data: [DONE]\n\n"
@@ -32,7 +32,7 @@ def completion(subject: Subject, fold: AnswerFold, ending: Ending) -> dict[str, 
 
 
 def usage(fold: AnswerFold) -> dict[str, Any] | None:
-    """Return the tokens of all model calls; None if their events are no longer kept."""
+    """Return the tokens of all model calls; None if their events are no longer stored."""
     if fold.truncated:
         return None
     total = fold.tokens_in + fold.tokens_out
@@ -40,7 +40,7 @@ def usage(fold: AnswerFold) -> dict[str, Any] | None:
 
 
 class ChunkRenderer:
-    """Encodes an answer as chunks."""
+    """Encode an answer as chunks of a chat completion."""
 
     asks_in_text = True
 

@@ -1,7 +1,7 @@
-"""Errors in the shape that OpenAI's clients parse: `{"error": {"message", "type", "param", "code"}}`.
+"""Errors in the format that OpenAI's clients parse: `{"error": {"message", "type", "param", "code"}}`.
 
-Errors arise in many places: the routes, the validation of bodies, authentication, limits. All of them have Runlane's
-shape, and one middleware translates those of the OpenAI-compatible paths, so that no place is forgotten.
+Routes, validation of bodies, authentication and limits all raise errors in Runlane's format. One middleware translates
+the errors of the OpenAI-compatible paths, so that no error is missed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from runlane.domain.text import clean_text
 from runlane.errors import RunlaneError
 
 PREFIX: Final = "/v1"
-# OpenAI's clients repeat a request after a server error. A failed run is an answer, and another run would be billed.
+# OpenAI's clients repeat a request after a server error. A failed run is a valid response, and another run would be
+# billed.
 NO_RETRY: Final = {"x-should-retry": "false"}
 _TYPES: Final[Mapping[int, str]] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES: Final[Mapping[str, str]] = {"unauthorized": "invalid_api_key", "unknown_definition": "model_not_found"}
@@ -29,22 +30,22 @@ _INTERNAL: Final = "Internal error. The server's log has the cause."
 
 
 class OpenAiErrorDetail(BaseModel):
-    """What is wrong."""
+    """The content of an error."""
 
-    message: str = Field(description="What is wrong and what to do, for people.")
+    message: str = Field(description="The problem and how to solve it, for people.")
     type: str = Field(examples=["invalid_request_error"])
     param: str | None = Field(description="The parameter that is not valid.", examples=["temperature"])
-    code: str | None = Field(description="Stable; for programs.", examples=["unsupported_parameter"])
+    code: str | None = Field(description="Stable code for programs.", examples=["unsupported_parameter"])
 
 
 class OpenAiErrorBody(BaseModel):
-    """The shape of every error."""
+    """The format of every error."""
 
     error: OpenAiErrorDetail
 
 
 class ParameterRefused(RunlaneError):
-    """A parameter cannot be honoured. `param` names it."""
+    """A parameter that is not supported. `param` names it."""
 
     code: ClassVar[str] = "unsupported_parameter"
     http_status: ClassVar[int] = 400
@@ -77,7 +78,7 @@ class RunEnded(RunlaneError):
 
 
 class ServerStopping(RunlaneError):
-    """This process stops before the run has ended."""
+    """This process is stopping before the run has ended."""
 
     code: ClassVar[str] = "server_stopping"
     http_status: ClassVar[int] = 503
@@ -86,15 +87,15 @@ class ServerStopping(RunlaneError):
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the error responses of an endpoint for OpenAPI, including those of every endpoint."""
     descriptions = {
-        400: "A parameter is not valid, not known or cannot be honoured; `param` names it.",
+        400: "A parameter is not valid, not known or not supported; `param` names it.",
         401: "The key is missing, unknown, expired or revoked.",
         403: "The key's role does not allow this.",
         404: "It does not exist, or it belongs to another tenant.",
         409: "The state does not allow this, or the Idempotency-Key was used with another body.",
         413: "The request is too large.",
-        429: "A limit of the tenant is reached; Retry-After says when to retry.",
+        429: "A limit of the tenant is reached; retry after the seconds in Retry-After.",
         500: "The run has failed or was cancelled.",
-        503: "The database cannot be reached, or this server stops.",
+        503: "The database cannot be reached, or this server is stopping.",
     }
     return {
         status: {"model": OpenAiErrorBody, "description": descriptions[status]}
@@ -103,15 +104,15 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def error_body(status: int, message: str, code: str | None, param: str | None = None) -> dict[str, Any]:
-    """Return an error."""
+    """Return an error in OpenAI's format."""
     kind = _TYPES.get(status) or ("server_error" if status >= 500 else "invalid_request_error")
-    # A name or value that the client sent may contain half of a surrogate pair.
+    # A name or value from the client may contain an unpaired surrogate.
     shown = None if param is None else clean_text(param)
     return {"error": {"message": clean_text(message), "type": kind, "param": shown, "code": code}}
 
 
 async def handle_refusal(request: Request, error: Exception) -> Response:
-    """Return the response to one of the errors above."""
+    """Return the response for one of the errors above."""
     status = getattr(error, "http_status", 500)
     code = error.failure if isinstance(error, RunEnded) else getattr(error, "code", None)
     param = error.param if isinstance(error, ParameterRefused) else None
@@ -127,7 +128,7 @@ def handle_openai_problems(api: FastAPI) -> None:
 
 
 def run_headers(request: Request) -> dict[str, str]:
-    """Return the header with the run of a request, once it has one."""
+    """Return a header with the id of the request's run, if the request has one."""
     run_id: str | None = getattr(request.state, "runlane_run_id", None)
     return {} if run_id is None else {"x-runlane-run-id": run_id}
 
@@ -152,7 +153,7 @@ class OpenAiErrors:
 
 
 class _Translation:
-    """Sends a response, and holds back an error until it is complete."""
+    """Sends a response. An error is held back until it is complete."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -183,7 +184,7 @@ class _Translation:
 
 
 def translated(status: int, content: bytes) -> tuple[int, dict[str, Any]]:
-    """Return an error response of Runlane in OpenAI's shape. An invalid body is 400 there."""
+    """Translate an error response of Runlane into OpenAI's format, in which an invalid body has the status 400."""
     try:
         body: Any = orjson.loads(content)
     except orjson.JSONDecodeError:

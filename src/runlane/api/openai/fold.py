@@ -1,9 +1,9 @@
 """Fold the events of a run into the messages of its answer.
 
-Each turn of the agent's own model is a message; turns of agents that it calls as tools are not. A live piece extends
-the open message. The stored event has the whole text and closes the message. After a takeover the model may write the
-same text again, so text that begins with what was sent is continued; other text withdraws the message and starts a new
-one.
+Each turn of the agent's own model is a message. Turns of agents that it calls as tools are not. A live piece extends
+the open message. The stored event contains the whole text and closes the message. After a takeover the model may write
+the same text again: text that begins with the sent text continues the message; different text withdraws the message and
+starts a new message.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from runlane.domain.events import EventType, LiveType
 from runlane.domain.run import Status
 from runlane.templates.template import text_of
 
-# The step of a run of an agent, and the answers of its own model turns.
+# The step of an agent's run, and the answers of its own model turns.
 _PATH: Final = "answer"
 _TURN: Final = re.compile(r"[0-9]+/model/[0-9]+")
 
 
 class PieceKind(Enum):
-    """What happens to a message."""
+    """The change of a message."""
 
     OPENED = auto()
     TEXT = auto()
@@ -34,9 +34,9 @@ class PieceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A change of a message. `index` counts the messages; `text` is the new text, or the whole text of a closed one.
+    """A change of a message. `index` is the number of the message, `text` its new text; the whole text if it is closed.
 
-    `end` is how many characters of the message have been sent.
+    `end` is the number of characters of the message that have been sent.
     """
 
     kind: PieceKind
@@ -47,7 +47,10 @@ class Piece:
 
 @dataclass(slots=True)
 class _Open:
-    """The message that is being written. `sent` is what the client has; `skip` is what it had before it reconnected."""
+    """The message that is being written.
+
+    `sent` is the text that the client has; `skip` is what it had before it reconnected.
+    """
 
     index: int
     sent: str = ""
@@ -56,7 +59,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOutcome:
-    """How the run ended, or that it is paused."""
+    """The end or the pause of a run."""
 
     status: Status
     result: Any = None
@@ -65,7 +68,7 @@ class AnswerOutcome:
 
 @dataclass(slots=True)
 class AnswerFold:
-    """The answer so far: its closed messages. `outcome` is set while the run has ended or is paused."""
+    """The closed messages of the answer so far. `outcome` is set if the run has ended or is paused."""
 
     texts: list[str] = field(default_factory=list[str])
     tokens_in: int = 0
@@ -83,13 +86,13 @@ class AnswerFold:
     _error: Mapping[str, Any] | None = None
 
     def resume_open(self, skip: int) -> None:
-        """Continue a message of which the client has this many characters."""
+        """Continue a message of which the client has received this many characters."""
         if self._open is None:
             self._open = _Open(self._count, skip=skip)
             self._count += 1
 
     def add(self, event: Mapping[str, Any]) -> Iterator[Piece]:
-        """Add an event and yield the changes that it makes."""
+        """Add an event and yield the resulting changes."""
         kind = event["type"]
         if "seq" not in event:
             if kind == LiveType.TRUNCATED:
@@ -111,7 +114,7 @@ class AnswerFold:
             self._note(kind, event)
 
     def add_text(self, text: str) -> Iterator[Piece]:
-        """Add a whole message that is not a turn of the model: a question, or a result that no turn has as its text."""
+        """Add a whole message that is not a model turn: a question, or a result that differs from every turn."""
         if text:
             yield from self._close(text)
 
@@ -131,19 +134,19 @@ class AnswerFold:
         self.outcome = AnswerOutcome(status, self._result, self._error)
 
     def _add_live(self, event: Mapping[str, Any]) -> Iterator[Piece]:
-        # A lower attempt is that of a worker that has lost the run.
+        # A lower attempt belongs to a worker that has lost the run.
         if not is_own_turn(event) or event["attempt"] < self._attempt:
             return
         if event["offset"] == 0:
             self._answer, self._live = event["answer"], ""
         if event["answer"] != self._answer or event["offset"] > len(self._live):
-            # A piece before it was missed; the stored event has the whole text.
+            # An earlier piece is missing. The stored event contains the whole text.
             return
         self._live = self._live[: event["offset"]] + event["text"]
         yield from self._extend(self._live)
 
     def _extend(self, text: str) -> Iterator[Piece]:
-        """Send what the client does not have of the text of a message, which may become longer."""
+        """Yield the part of the text that the client does not have. The text may still grow."""
         if not text:
             return
         message = self._open
@@ -166,7 +169,7 @@ class AnswerFold:
     def _close(self, text: str) -> Iterator[Piece]:
         message, self._live, self._answer = self._open, "", None
         if message is not None and max(len(message.sent), message.skip) > len(text):
-            # The client has more than the text that counts.
+            # The client has received more than the stored text.
             yield Piece(PieceKind.WITHDRAWN, message.index, message.sent)
             self._open = None
         if not text:

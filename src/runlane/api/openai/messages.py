@@ -1,4 +1,4 @@
-"""Messages of requests: the last one is for the agent, the earlier ones are the conversation of its run."""
+"""Messages of requests: the last message is for the agent, earlier messages are the conversation of its run."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _ROLES: Final[Mapping[str, Role]] = {
     "assistant": "assistant",
 }
 _TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text"})
-# Fields of messages that clients send back as they received them. They do not belong to the text.
+# Clients send these fields back as they received them. They do not belong to the text.
 _RETURNED: Final = frozenset({"role", "content", "type", "id", "status", "name", "refusal", "annotations", "phase"})
 
 
 class ParsedMessages(NamedTuple):
-    """The message for the agent, and what came before it."""
+    """The message for the agent, and the conversation before it."""
 
     message: str
     earlier: tuple[EarlierMessage, ...] = ()
 
     @property
     def last_of_assistant(self) -> str:
-        """Return the message that the user's message replies to; empty if the assistant has none right before it."""
+        """Return the assistant's message directly before the user's message; empty if there is none."""
         spoken = [message for message in self.earlier if message.role != "system"]
         return spoken[-1].text if spoken and spoken[-1].role == "assistant" else ""
 
 
 def parse_messages(items: Sequence[Mapping[str, Any]], param: str) -> ParsedMessages:
-    """Parse messages; `param` is their parameter. The last one that is not a system message must be the user's."""
+    """Parse messages; `param` is their parameter. The last message that is not a system message must be the user's."""
     parsed = [_message(item, f"{param}[{position}]") for position, item in enumerate(items)]
     spoken = [position for position, message in enumerate(parsed) if message.role != "system"]
     if not spoken or parsed[spoken[-1]].role != "user":
         raise InvalidValue(
-            param, f"The last message in '{param}' must have the role user: it is the message to the agent."
+            param, f"The last message in '{param}' must have the role user, because it is the message to the agent."
         )
     last = spoken[-1]
     if not parsed[last].text.strip():
@@ -65,7 +65,7 @@ def _message(item: Mapping[str, Any], where: str) -> EarlierMessage:
 
 
 def checked_text(text: str, where: str) -> str:
-    """Return text that can be stored unchanged."""
+    """Return the text. Raise InvalidValue if it cannot be stored unchanged."""
     try:
         return check_text(text, f"'{where}'", len(text)) if text else text
     except InvalidInput as error:

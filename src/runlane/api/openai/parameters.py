@@ -1,7 +1,7 @@
-"""Parameters of requests: what is honoured, what has no effect by its value, and what is refused by name.
+"""Parameters of requests: which are applied, which have no effect because of their value, and which are refused.
 
-No parameter is ignored silently. A parameter that would change the answer and that a run of the agent cannot honour is
-refused. A value that asks for nothing, such as `n: 1` or an empty list of tools, is accepted.
+No parameter is ignored silently. A parameter that would change the answer and that a run of the agent cannot apply is
+refused. A value that has no effect, such as `n: 1` or an empty list of tools, is accepted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from runlane.domain.tags import MAX_TAG, TAG_PATTERN
 
 _OWN_TOOLS: Final = "The agent has its own tools. Give them to the agent in its definition."
 _OWN_SCHEMA: Final = "The format of the answer belongs to the agent. Set output_schema in its definition."
-_NOT_OFFERED: Final = "Agents do not offer it. Leave it out."
-# Hints about caching and identity, which by OpenAI's description do not change the answer.
+_NOT_OFFERED: Final = "Agents do not support it. Omit it."
+# Hints about caching and identity, which do not change the answer according to OpenAI's documentation.
 _HINTS: Final = frozenset({"prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"})
-# Values that ask for nothing.
+# Values that have no effect.
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (1,),
     "frequency_penalty": (0,),
@@ -47,7 +47,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "tool_choice": _OWN_TOOLS,
     "function_call": _OWN_TOOLS,
     "parallel_tool_calls": "Set parallel_tool_calls in model_settings of the agent's definition.",
-    "max_tool_calls": "The agent's definition bounds its work. Set max_turns there.",
+    "max_tool_calls": "The agent's definition limits its tool calls. Set max_turns there.",
     "web_search_options": _OWN_TOOLS,
     "response_format": _OWN_SCHEMA,
     "text": _OWN_SCHEMA,
@@ -62,12 +62,12 @@ USER: Final = "user"
 
 
 def check_extra(extra: Mapping[str, Any] | None) -> None:
-    """Raise an error for the first parameter that cannot be honoured. Null is the same as leaving it out."""
+    """Raise an error for the first parameter that is not supported. Null is the same as omitting the parameter."""
     for name, value in (extra or {}).items():
         if value is None or name in _HINTS:
             continue
         if name not in _KNOWN:
-            raise UnknownParameter(name[:100], f"Unknown parameter: '{name[:100]}'. Leave it out.")
+            raise UnknownParameter(name[:100], f"Unknown parameter: '{name[:100]}'. Omit it.")
         if not any(_same(value, neutral) for neutral in _NEUTRAL.get(name, ())):
             raise ParameterRefused(name, f"'{name}' is not supported. {_REASONS.get(name, _NOT_OFFERED)}")
 
@@ -78,9 +78,9 @@ def _same(value: Any, neutral: Any) -> bool:
 
 
 def model_settings(agent: Mapping[str, Any], given: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-    """Return the settings that a request replaces. `given` has parameter and value by the name of the setting.
+    """Return the settings that a request overrides. `given` maps the name of a setting to the parameter and its value.
 
-    A setting that the agent's definition does not allow to be replaced is refused, unless the value is the agent's.
+    A setting that the agent's definition does not allow clients to override is refused, unless the value is equal.
     """
     allowed: Sequence[str] = agent.get("client_settings") or ()
     own: Mapping[str, Any] = agent.get("model_settings") or {}

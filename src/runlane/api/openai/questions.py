@@ -1,8 +1,8 @@
-"""Questions of runs to people, as text of the assistant, and the user's next message as the answer.
+"""Questions of runs to people as messages of the assistant, and the user's next message as the answer.
 
-A chat client has no forms. So the question is a message that names the choices, and the next message of the same
-conversation answers it. Chat completions have no id of a conversation: there the question ends with a mark that names
-the run and the event, and the client sends it back with the conversation.
+A chat client has no forms. So the question is a message that lists the choices, and the next message of the same
+conversation answers it. Chat completions have no conversation id. There the question ends with a mark that names the
+run and the event, which the client sends back as part of the conversation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CHOICES: Final = frozenset({"select", "multiselect"})
 
 
 async def open_questions(database: Database, run_id: str, after: int) -> tuple[Wait, ...]:
-    """Return the questions that a run waits for since this event; none if it does not wait for a person."""
+    """Return the questions that a run has asked since this event; none if it does not wait for a person."""
     standing = await find_standing(database, run_id)
     if standing.status is not Status.PAUSED or standing.last_seq != after:
         return ()
@@ -49,15 +49,15 @@ def question_text(wait: Wait) -> str:
 
 
 def with_mark(text: str, at: AnswerId) -> str:
-    """Return a question with the mark by which the answer finds it."""
+    """Return a question with the mark that leads from the answer to the question."""
     return f"{text}\n\n[runlane question {at.digits}_{at.after}]"
 
 
 async def asked_before(parts: Services, principal: Principal, agent: str, parsed: ParsedMessages) -> AnswerId | None:
-    """Return the question that the last message of the assistant is.
+    """Return the question in the last message of the assistant; None if it does not contain one.
 
-    The run must be one of this agent and of the caller's tenant, and the conversation must have the message that the
-    run was started with, so that text that imitates a mark does not lead to another run.
+    The run must belong to this agent and to the caller's tenant, and the conversation must contain the message that
+    started the run, so that text that imitates a mark does not lead to another run.
     """
     found = _MARK.search(parsed.last_of_assistant)
     if found is None:
@@ -69,13 +69,13 @@ async def asked_before(parts: Services, principal: Principal, agent: str, parsed
         return None
     if run.tenant != principal.tenant or run.target != f"{AGENT}{agent}" or at.after > run.last_seq:
         return None
-    # A run that asked several times has answers in between.
+    # If a run asked several questions, the conversation contains answers in between.
     message = (run.input or {}).get("message")
     return at if any(item.role == "user" and item.text == message for item in parsed.earlier) else None
 
 
 async def answer_question(parts: Services, principal: Principal, at: AnswerId, text: str, param: str) -> None:
-    """Answer the question of a run. One that has been answered meanwhile stays as it is."""
+    """Answer the question of a run. A question that already has an answer keeps it."""
     waits = await open_questions(parts.database, at.run_id, at.after)
     if not waits:
         return
@@ -88,12 +88,12 @@ async def answer_question(parts: Services, principal: Principal, at: AnswerId, t
     except InvalidInput as error:
         raise InvalidValue(param, f"The run waits for an answer to its question. {error}") from None
     except WrongState:
-        # Another answer was stored first, and the run continues with that one.
+        # Another answer was stored first, and the run continues with that answer.
         return
 
 
 def parse_reply(fields: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, Any] | str:
-    """Return a message as an answer: a JSON object with the fields, or the value of the only field that is needed."""
+    """Return a message as an answer: a JSON object with the fields, or the value of the only required field."""
     try:
         found: Any = orjson.loads(text)
     except orjson.JSONDecodeError:

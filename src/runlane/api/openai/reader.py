@@ -1,7 +1,7 @@
-"""Read the answer of a run: live as frames of a stream, to its end, or as it is at the moment.
+"""Read the answer of a run: live as frames of a stream, until its end, or in its current state.
 
-The reader follows the run as every reader of events does. It ends with the run, or with a question of the run to a
-person, because the client has to continue the conversation. A run that waits for something else keeps the stream open.
+The reader follows the run like every reader of events. It ends when the run ends or asks a person a question, because
+then the client must continue the conversation. If a run waits for something else, the stream stays open.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_DETAILS: Final[Mapping[str, Any]] = {"code": "failed", "message": "The run f
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an answer ends: with the status of its run, or PAUSED for the questions of this event."""
+    """The end of an answer: the status of its run, or PAUSED for the questions at this event."""
 
     status: Status
     code: str = ""
@@ -45,7 +45,7 @@ class Ending:
 
 
 class Subject(NamedTuple):
-    """The answer that is read, and what every form of it contains."""
+    """The answer that is read, and the values that every format of it contains."""
 
     id: AnswerId
     agent: str
@@ -62,14 +62,14 @@ class Subject(NamedTuple):
 
 
 class ResumePoint(NamedTuple):
-    """Where a client continues: after this event and, if a message was open then, after so many of its characters."""
+    """The position of a client: after this event and, if a message was open then, after N characters of the message."""
 
     seq: int = 0
     open_characters: int | None = None
 
 
 class Renderer(Protocol):
-    """Encodes an answer as frames. `asks_in_text` is whether a question is a message of the answer."""
+    """Encodes an answer as frames. `asks_in_text` is true if a question becomes a message of the answer."""
 
     asks_in_text: bool
 
@@ -106,9 +106,9 @@ class Silent:
 
 
 class AnswerReader:
-    """One reader of one answer, with the interface of a StreamFollower."""
+    """One reader of one answer, with the interface of StreamFollower."""
 
-    # The end is part of the frames, so nothing is added after them.
+    # The renderer adds the last frame, so the stream adds none.
     complete = False
 
     def __init__(
@@ -134,15 +134,15 @@ class AnswerReader:
 
     @property
     def ended(self) -> bool:
-        """True when the answer has ended, or cannot be read further, and everything was returned."""
+        """True when the answer has ended or cannot be read further, and all frames were returned."""
         return (self.ending is not None or self.failure is not None) and not self._out
 
     async def next(self, timeout_seconds: float) -> bytes:
-        """Return the frames of everything that has happened; empty after the timeout."""
+        """Return the pending frames; empty after the timeout."""
         deadline = time.monotonic() + timeout_seconds
         while not any(self._out) and self.ending is None and self.failure is None:
             left = deadline - time.monotonic()
-            # An interrupted call has read events whose end is not checked yet.
+            # A cancelled call has read events after which the end was not checked.
             if not self._unchecked:
                 self._add(await self._follower.next(max(0.0, left)))
             self._unchecked = True
@@ -182,13 +182,13 @@ class AnswerReader:
             self._out.append(self._renderer.end(self.fold, self.ending))
         elif follower.ended:
             self.failure = follower.refusal or ServerStopping(
-                f"This server stops. The run {self._subject.id.run_id} continues; read its answer again by its id."
+                f"This server is stopping. The run {self._subject.id.run_id} continues; read its answer by its id."
             )
             self._out.append(self._renderer.broken(self.failure))
 
 
 async def read_now(database: Database, subject: Subject) -> tuple[AnswerFold, Ending | None]:
-    """Return the answer as it is now, without waiting."""
+    """Return the current answer, without waiting."""
     fold, run_id = AnswerFold(seq=subject.id.after), subject.id.run_id
     while lines := await read_page(database, run_id, fold.seq, _PAGE):
         fold.truncated = fold.truncated or lines[0].seq != fold.seq + 1
@@ -202,7 +202,7 @@ async def read_now(database: Database, subject: Subject) -> tuple[AnswerFold, En
 
 
 async def find_ending(database: Database, run_id: str, fold: AnswerFold) -> tuple[Ending | None, str]:
-    """Return how the answer ends, and the last message if no event has it. None if the run continues."""
+    """Return how the answer ends, and the last message if no event contains it. None if the run has not ended."""
     outcome = fold.outcome
     if outcome is None:
         return None, ""
@@ -215,7 +215,7 @@ async def find_ending(database: Database, run_id: str, fold: AnswerFold) -> tupl
     if outcome.status is Status.COMPLETED:
         if fold.texts or not fold.truncated:
             return Ending(Status.COMPLETED, result=outcome.result), ""
-        # The events with the text are no longer kept; the result is.
+        # The events with the text are no longer stored; the result is.
         result = (await find_run(database, run_id)).result
         return Ending(Status.COMPLETED, result=result), text_of(result)
     if outcome.status is Status.CANCELLED:
@@ -226,7 +226,7 @@ async def find_ending(database: Database, run_id: str, fold: AnswerFold) -> tupl
 
 
 def exhaust(pieces: Iterable[Piece]) -> None:
-    """Apply changes that no reader needs."""
+    """Apply changes that are not sent to a reader."""
     for _ in pieces:
         pass
 

@@ -1,4 +1,4 @@
-"""Send the answer of a run: as a stream, or as a whole once it has ended."""
+"""Send the answer of a run, as a stream or as a whole when the run has ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runlane.api.sse import EventStream
 from runlane.domain.access import Principal
 from runlane.domain.run import Status
 
-# How soon a request whose client has disconnected is noticed.
+# The interval of the check whether the client has disconnected.
 _CHECK_SECONDS = 5.0
 
 
@@ -27,14 +27,14 @@ async def stream_answer(
     headers: Mapping[str, str],
     resume: ResumePoint | None = None,
 ) -> Response:
-    """Return the stream of an answer. It ends with the answer; the run continues without its reader."""
+    """Return the stream of an answer. The stream ends with the answer; a disconnect does not stop the run."""
     parts = parts_of(request)
     follower = await parts.follow(principal, subject.id.run_id, subject.id.after)
     return EventStream(AnswerReader(parts.database, follower, subject, renderer, resume), headers)
 
 
 async def whole_answer(request: Request, principal: Principal, subject: Subject) -> tuple[AnswerFold, Ending] | None:
-    """Return an answer once it has ended; None if the client has disconnected."""
+    """Wait for the end of an answer and return it; None if the client has disconnected."""
     parts = parts_of(request)
     follower = await parts.follow(principal, subject.id.run_id, subject.id.after)
     reader = AnswerReader(parts.database, follower, subject, Silent())

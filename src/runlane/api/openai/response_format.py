@@ -1,8 +1,8 @@
 """Responses: an answer as one object, or as a stream of numbered events that can be resumed by number.
 
-A number consists of the number of the run's event that a frame is derived from, and a position after it. Live text has
-the number of characters sent as its position. So the same frame has the same number whichever process encodes it, and
-a client that resumes after a number gets what follows it. Numbers increase; they are not consecutive.
+A number consists of the number of the run's event from which a frame is derived, and a position after the event. The
+position of live text is the number of characters sent. So a frame has the same number in every process, and a client
+that resumes after a number receives the frames that follow. Numbers increase; they are not consecutive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runlane.api.openai.reader import Ending, ResumePoint, Subject
 from runlane.domain.run import Status
 from runlane.errors import RunlaneError
 
-# Positions after an event: fixed ones of frames that are derived from it, then those of live text.
+# Positions after an event: fixed positions for frames that are derived from it, then positions of live text.
 _STRIDE: Final = 2**21
 _WITHDRAWN, _ADDED, _PART_ADDED, _TEXT, _TEXT_DONE, _PART_DONE, _ITEM_DONE, _END = range(8)
 _LIVE: Final = 64
@@ -41,7 +41,7 @@ _EVENTS: Final = {
 
 
 def response(subject: Subject, fold: AnswerFold, ending: Ending | None, previous: str | None = None) -> dict[str, Any]:
-    """Return a response as it is now."""
+    """Return the current state of a response."""
     status = _STATUSES[ending.status] if ending is not None else "in_progress" if fold.started else "queued"
     failed = ending is not None and ending.status in (Status.FAILED, Status.CANCELLED)
     asked = ending is not None and ending.status is Status.PAUSED
@@ -66,7 +66,7 @@ def response(subject: Subject, fold: AnswerFold, ending: Ending | None, previous
 
 
 def message(subject: Subject, index: int, text: str | None, status: str) -> dict[str, Any]:
-    """Return an output item; without text it has no content yet."""
+    """Return an output item. Without text, the item has no content yet."""
     content = [] if text is None else [_part(text)]
     return {
         "id": _item_id(subject, index),
@@ -78,14 +78,14 @@ def message(subject: Subject, index: int, text: str | None, status: str) -> dict
 
 
 def resume_point(number: int) -> ResumePoint:
-    """Return where a client continues that has the frames up to this number."""
+    """Return the position of a client that has received the frames up to this number."""
     seq, position = divmod(number, _STRIDE)
     opened = position >= _LIVE + _ADDED
     return ResumePoint(seq, max(0, position - _LIVE - _TEXT) if opened else None)
 
 
 class ResponseRenderer:
-    """Encodes an answer as numbered events; those up to `after` are left out."""
+    """Encode an answer as numbered events. Events up to `after` are omitted."""
 
     asks_in_text = True
 
@@ -129,7 +129,7 @@ class ResponseRenderer:
         return self._frame(_EVENTS[ending.status], fold.seq * _STRIDE + _END, response=body)
 
     def broken(self, error: RunlaneError) -> bytes:
-        # The shape that clients raise; it has no number, because the answer has not ended.
+        # Clients raise an error for this format. It has no number because the answer has not ended.
         return b"event: error\ndata: " + orjson.dumps(error_body(error.http_status, str(error), error.code)) + b"\n\n"
 
     def _frame(self, kind: str, number: int, **fields: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""OpenAI-compatible responses: turns of conversations that are read again, resumed and cancelled by their id."""
+"""OpenAI-compatible responses: turns of conversations, which clients read, resume and cancel by id."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ async def create_response(
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> Response:
-    """Run an agent as a turn of a conversation; with `store: false`, outside of one.
+    """Run an agent as a turn of a conversation; with `store: false`, without a conversation.
 
-    If the conversation waits for an answer of a person, the input answers it and that run continues.
+    If the conversation waits for an answer of a person, the input answers the question and that run continues.
     """
     parts = parts_of(request)
     check_extra(body.model_extra)
@@ -92,12 +92,12 @@ async def get_response(
     request: Request,
     principal: RunsRead,
     response_id: ResponseId,
-    stream: Annotated[bool, Query(description="Follow it until its end.")] = False,
+    stream: Annotated[bool, Query(description="Follow the response until its end.")] = False,
     starting_after: Annotated[
-        int | None, Query(ge=0, le=MAX_NUMBER, description="With `stream`: the last number that the client has.")
+        int | None, Query(ge=0, le=MAX_NUMBER, description="With `stream`: the last number the client received.")
     ] = None,
 ) -> Response:
-    """Return a response as it is now, or follow it, from the beginning or after a number."""
+    """Return the current state of a response; with `stream`, follow it from the beginning or after a number."""
     parts = parts_of(request)
     answer_id, run = await find_answer(parts, principal, response_id, RESPONSE)
     found, subject = started(request, answer_id), Subject.of(run, answer_id.after)
@@ -117,7 +117,7 @@ async def get_response(
 
 @router.post("/responses/{response_id}/cancel", response_model=ResponseView, responses=answers(404, 409))
 async def cancel_response(request: Request, principal: RunsWrite, response_id: ResponseId) -> JsonBody:
-    """Cancel the run of a response that has not ended. Repeating it is harmless."""
+    """Cancel the run of a response that has not ended. The request can be repeated safely."""
     parts = parts_of(request)
     answer_id, run = await find_answer(parts, principal, response_id, RESPONSE)
     await parts.app.cancel(run.id, actor=principal.actor)
@@ -132,7 +132,7 @@ async def _start(
     if last is None:
         return await (post_turn(request, principal, asked, None) if store else start_run(request, principal, asked))
     if not store:
-        raise InvalidValue("store", "A turn of a conversation is stored. Leave 'store' out, or send all messages.")
+        raise InvalidValue("store", "A turn of a conversation is stored. Omit 'store', or send all messages.")
     answered = await answer_in_turn(parts_of(request), principal, last, asked)
     return started(request, answered) if answered is not None else await post_turn(request, principal, asked, last)
 

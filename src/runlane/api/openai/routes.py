@@ -38,7 +38,7 @@ CompletionId = Annotated[str, Path(max_length=200, examples=["chatcmpl-0192f3a1b
 _PAGE: Final = 1000
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "The answer; with `stream`, one frame per piece of it and comments while nothing happens.",
+        "description": "The answer; with `stream`, one frame per piece, and comments while nothing happens.",
         "content": {
             "text/event-stream": {
                 "schema": {
@@ -85,7 +85,7 @@ async def create_chat_completion(
 ) -> Response:
     """Run an agent once, with the earlier messages as its conversation.
 
-    If the last message of the assistant is a question of a run, the message answers it and that run continues.
+    If the last message of the assistant is a question of a run, the user's message answers it and that run continues.
     """
     parts = parts_of(request)
     check_extra(body.model_extra)
@@ -106,7 +106,7 @@ async def create_chat_completion(
 
 @router.get("/chat/completions/{completion_id}", response_model=ChatCompletion, responses=answers(404, 429, 500))
 async def get_chat_completion(request: Request, principal: RunsRead, completion_id: CompletionId) -> Response:
-    """Return a completion by its id, once its run has ended. A client that has lost its connection loses nothing."""
+    """Return a completion by its id when its run has ended, for clients that have lost their connection."""
     found, _ = await find_answer(parts_of(request), principal, completion_id, COMPLETION)
     return await _respond(request, principal, started(request, found), stream=False, include_usage=False)
 

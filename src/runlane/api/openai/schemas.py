@@ -1,4 +1,4 @@
-"""Requests and responses of the OpenAI-compatible API, as far as they are supported."""
+"""Requests and responses of the OpenAI-compatible API: the supported fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Model = Annotated[Name, Field(description="The agent's id.", examples=["helper"]
 
 
 class OpenAiRequest(BaseModel):
-    """Base of the requests. Other parameters of OpenAI's API are accepted with neutral values, else refused by name."""
+    """Base class of the requests.
+
+    Other parameters of OpenAI's API are accepted if their value has no effect, else refused.
+    """
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -37,7 +40,7 @@ class StreamOptions(BaseModel):
 
 
 class ChatCompletionRequest(OpenAiRequest):
-    """Ask an agent."""
+    """A conversation with an agent that the client sends as a whole."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -59,13 +62,13 @@ class ChatCompletionRequest(OpenAiRequest):
     max_completion_tokens: Tokens | None = None
     reasoning_effort: str | None = None
     user: User | None = Field(default=None, description="Becomes the tag user=VALUE of the run.")
-    safety_identifier: User | None = Field(default=None, description="The same, under its newer name.")
+    safety_identifier: User | None = Field(default=None, description="The same as `user`, under its newer name.")
     metadata: Metadata | None = Field(default=None, description="Becomes tags NAME=VALUE of the run.")
-    store: bool | None = Field(default=None, description="Has no effect: the run is kept as every run.")
+    store: bool | None = Field(default=None, description="Has no effect: the run is stored like every run.")
 
 
 class Reasoning(BaseModel):
-    """How much the model reasons."""
+    """The reasoning effort of the model."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -73,7 +76,7 @@ class Reasoning(BaseModel):
 
 
 class ConversationRef(BaseModel):
-    """A conversation."""
+    """A conversation by its id."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -81,7 +84,7 @@ class ConversationRef(BaseModel):
 
 
 class ResponseRequest(OpenAiRequest):
-    """Ask an agent, in a conversation that later requests continue."""
+    """A message to an agent, in a conversation that later requests can continue."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"model": "helper", "input": "Which orders are late?"}]},
@@ -89,19 +92,21 @@ class ResponseRequest(OpenAiRequest):
 
     model: Model
     input: str | Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MAX_MESSAGES)]
-    instructions: str | None = Field(default=None, description="Follow the agent's own instructions, in this run only.")
+    instructions: str | None = Field(
+        default=None, description="Appended to the agent's instructions, in this run only."
+    )
     previous_response_id: Name | None = None
     conversation: Name | ConversationRef | None = Field(default=None, description="The id of a chat session.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     background: bool | None = Field(default=None, description="Return at once; read the response by its id.")
-    store: bool | None = Field(default=None, description="False: no conversation begins. The run is kept as every run.")
+    store: bool | None = Field(default=None, description="False: no conversation begins. The run is stored.")
     temperature: Temperature | None = None
     top_p: TopP | None = None
     max_output_tokens: Tokens | None = None
     reasoning: Reasoning | None = None
     user: User | None = Field(default=None, description="Becomes the tag user=VALUE of the run.")
-    safety_identifier: User | None = Field(default=None, description="The same, under its newer name.")
+    safety_identifier: User | None = Field(default=None, description="The same as `user`, under its newer name.")
     metadata: Metadata | None = Field(default=None, description="Becomes tags NAME=VALUE of the run.")
 
 

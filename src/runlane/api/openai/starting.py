@@ -1,6 +1,6 @@
-"""Start or continue the run of a request: an agent asked once, the next turn of a conversation, or an answer.
+"""Start or continue the run of a request: a single run of an agent, the next turn of a conversation, or an answer.
 
-A question of a paused run is answered by the next message of its conversation, so such a request continues that run.
+The next message of a conversation answers the question of its paused run, so such a request continues that run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SESSION: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 class Asked(NamedTuple):
-    """What a request asks of which agent."""
+    """A request: its agent, its message and its options."""
 
     agent: str
     message: str
@@ -47,14 +47,14 @@ class Asked(NamedTuple):
 
 
 class Started(NamedTuple):
-    """The answer of a request, and the headers of its response."""
+    """The answer that a request started or continued, and the headers of the response."""
 
     id: AnswerId
     headers: Mapping[str, str]
 
 
 class Continued(NamedTuple):
-    """The last turn of a conversation; its run is None when it is no longer kept."""
+    """The last turn of a conversation. Its run is None if it is no longer stored."""
 
     session_id: str
     turn: int
@@ -62,14 +62,14 @@ class Continued(NamedTuple):
 
 
 async def find_agent(parts: Services, principal: Principal, agent_id: str) -> Mapping[str, Any]:
-    """Return the current definition of an agent. Raises UnknownDefinition."""
-    # The caller reads the answer, too.
+    """Return the current definition of an agent. Raise UnknownDefinition if it does not exist."""
+    # The response contains the answer, so the caller must be allowed to read runs.
     require(principal, Permission.RUNS_READ)
     return (await find_definition(parts.database, principal.tenant, "agent", agent_id)).body
 
 
 async def find_answer(parts: Services, principal: Principal, text: str, prefix: str) -> tuple[AnswerId, Run]:
-    """Return an answer that the caller may see, and its run. NotFound otherwise."""
+    """Return an answer and its run. Raise NotFound if it does not exist or the caller may not see it."""
     found = AnswerId.parse(text, prefix)
     try:
         run = None if found is None else await find_run(parts.database, found.run_id)
@@ -83,7 +83,7 @@ async def find_answer(parts: Services, principal: Principal, text: str, prefix: 
 
 
 async def start_run(request: Request, principal: Principal, asked: Asked) -> Started:
-    """Accept a run of the agent, outside of a conversation."""
+    """Accept a run of the agent without a conversation."""
     start = StartRequest(asked.agent, asked.message, None, asked.options, kind="agent", conversation=asked.conversation)
     with tracing.span(f"accept {asked.agent}", _span(asked, principal)):
         accepted = await parts_of(request).app.submit(start, tenant=principal.tenant, trace=_trace(asked))
@@ -95,10 +95,10 @@ async def start_run(request: Request, principal: Principal, asked: Asked) -> Sta
 
 
 async def post_turn(request: Request, principal: Principal, asked: Asked, last: Continued | None) -> Started:
-    """Accept the next turn of a conversation, or the first one of a new conversation."""
+    """Accept the next turn of a conversation, or the first turn of a new conversation."""
     conversation = asked.conversation
     if last is not None and last.run is not None:
-        # The session stores one message per turn; other messages of earlier requests are carried along.
+        # The session stores one message per turn. Other messages of earlier requests are copied to the new turn.
         earlier = RequestConversation.from_plan(last.run.plan or {}).of_turn(last.turn)
         conversation = RequestConversation(
             (*earlier, *conversation.messages), conversation.instructions, conversation.settings
@@ -118,7 +118,7 @@ async def post_turn(request: Request, principal: Principal, asked: Asked, last: 
 
 
 def started(request: Request, found: AnswerId, quota: RateQuota | None = None) -> Started:
-    """Return an answer with its headers; errors from now on have the run's header, too."""
+    """Return an answer with its headers. Responses to later errors of this request have the run's header, too."""
     request.state.runlane_run_id = found.run_id
     return Started(found, {"x-runlane-run-id": found.run_id, **rate_headers(quota)})
 
@@ -126,7 +126,7 @@ def started(request: Request, found: AnswerId, quota: RateQuota | None = None) -
 async def find_continued(
     parts: Services, principal: Principal, agent: str, previous: str | None, session_id: str | None
 ) -> Continued | None:
-    """Return the turn that a request continues, by its response or by its conversation."""
+    """Return the turn that a request continues, given by its response or its conversation."""
     if previous is not None and session_id is not None:
         raise InvalidValue("previous_response_id", "Give either 'previous_response_id' or 'conversation', not both.")
     if previous is not None:
@@ -140,7 +140,7 @@ async def _after_response(parts: Services, principal: Principal, agent: str, pre
     _, run = await find_answer(parts, principal, previous, RESPONSE)
     if run.agent != agent:
         raise InvalidValue(
-            "model", f'The response "{previous}" is one of the agent "{run.agent}". Continue it with that model.'
+            "model", f'The response "{previous}" belongs to the agent "{run.agent}". Continue it with that model.'
         )
     chat: Mapping[str, Any] | None = (run.plan or {}).get("chat")
     if chat is None:
@@ -166,7 +166,7 @@ async def _last_turn(parts: Services, principal: Principal, session_id: str) -> 
 async def answer_in_turn(parts: Services, principal: Principal, last: Continued, asked: Asked) -> AnswerId | None:
     """Answer the question that the last turn waits for; None if it does not wait for a person.
 
-    A request that is repeated with its Idempotency-Key gets the response of the first one.
+    A request that is repeated with its Idempotency-Key gets the response of the first request.
     """
     run, key = last.run, asked.options.idempotency_key
     if run is None:

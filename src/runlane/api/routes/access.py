@@ -63,7 +63,7 @@ async def get_keys(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JsonBody:
-    """List the keys, newest first, including revoked ones. The keys themselves are stored nowhere."""
+    """List the keys, newest first, including revoked keys. The secret values of keys are not stored."""
     only = tenant_to_list(principal, tenant)
     keys = await list_keys(parts_of(request).database, tenant=only, before=cursor, limit=limit)
     return KEYS.page(keys, limit)
@@ -71,9 +71,9 @@ async def get_keys(
 
 @changes.post("/keys", status_code=201, response_model=ShownKey, responses=answers(404, 409))
 async def post_key(request: Request, principal: KeysManage, body: NewKey) -> JsonBody:
-    """Create a key, which expires with yours at the latest.
+    """Create a key, which expires no later than the caller's key.
 
-    It is shown this once; repeating the request with its Idempotency-Key does not show it again.
+    The response shows the key once. Repeating the request with its Idempotency-Key does not show it again.
     """
     database = parts_of(request).database
     tenant = tenant_to_use(principal, body.tenant)
@@ -92,7 +92,10 @@ async def post_key(request: Request, principal: KeysManage, body: NewKey) -> Jso
 
 @changes.delete("/keys/{key_id}", response_model=ApiKey, responses=answers(404, 409))
 async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> ValueBody:
-    """Revoke a key whose role allows no more than yours, at once and everywhere. Repeating the request is harmless."""
+    """Revoke a key whose role has no more permissions than the caller's, at once and everywhere.
+
+    The request can be repeated.
+    """
     _check_path(key_id, f'No key "{key_id}" exists.')
     only = tenant_to_list(principal)
     database = parts_of(request).database
@@ -137,7 +140,7 @@ async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) 
 
 @changes.patch("/tenants/{tenant_id}", response_model=Tenant, responses=answers(404, 409))
 async def patch_tenant(request: Request, principal: KeysManage, tenant_id: TenantId, body: PatchTenant) -> ValueBody:
-    """Change a tenant; a limit that is null is removed. In effect when the response is sent."""
+    """Change a tenant. A limit that is null is removed. The change is in effect when the response is sent."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
     removed = frozenset(name for name in LIMITS if name in body.model_fields_set and getattr(body, name) is None)
@@ -156,13 +159,13 @@ async def remove_tenant(request: Request, principal: KeysManage, tenant_id: Tena
 
 @router.get("/roles", response_model=ROLES.schema, responses=answers())
 async def get_roles(request: Request, principal: KeysManage) -> JsonBody:
-    """List the built-in roles, then the custom ones."""
+    """List the built-in roles, then the custom roles."""
     return ROLES.all(await list_roles(parts_of(request).database))
 
 
 @changes.put("/roles/{name}", response_model=Role, responses=answers(404, 409))
 async def put_role(request: Request, principal: KeysManage, name: RoleName, body: PutRole) -> ValueBody:
-    """Create or change a custom role. It applies to the next request of every key that has it."""
+    """Create or change a custom role. It applies to the next request of every key that has the role."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _, role = await set_role(parts_of(request).database, name, body.permissions, actor=principal.actor)
     return ValueBody(role)
@@ -181,7 +184,7 @@ async def get_audit(
     principal: AuditRead,
     tenant: Annotated[Name | None, Query()] = None,
     action: Annotated[Name | None, Query(description="Such as key.create.")] = None,
-    subject: Annotated[Name | None, Query(description="What was changed.")] = None,
+    subject: Annotated[Name | None, Query(description="The changed object.")] = None,
     actor: Annotated[
         list[Name] | None, Query(max_length=100, description="The id of a key, or cli:NAME. Repeat for several.")
     ] = None,
@@ -202,6 +205,6 @@ async def get_audit(
 
 
 def _check_path(value: str, message: str) -> None:
-    """A value that cannot be an id does not exist; the database would not even accept a NUL in it."""
+    """Raise NotFound for a value that cannot be an id; the database would not even accept NUL in a value."""
     if not value.isprintable():
         raise NotFound(message)

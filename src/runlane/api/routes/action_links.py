@@ -1,7 +1,7 @@
-"""Action links: one link gives one answer to one question, for one named person, from a mail or a chat.
+"""Action links: a link gives one answer to one question, for one named person, from a mail or a chat.
 
-Opening the link shows a page; the button on it gives the answer. The link is the credential: it needs no key, grants
-nothing else, and ends with its question, its time and the key that made it.
+Opening the link shows a page with a button that gives the answer. The link is the credential: it needs no key and
+grants nothing else. It ends with its question, at its expiry, and with the key that created it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from runlane.store.orchestration.waits import Wait
 from runlane.submit.orchestrations import check_answer
 
 changes = RawRouter(tags=["inbox"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
-# The token in the path authenticates, so no route of this router has a key.
+# The token in the path authenticates the request, so the routes of this router need no key.
 pages = RawRouter(include_in_schema=False)
 
 LinkId = Annotated[str, Path(description="The link's id.", max_length=64)]
@@ -48,7 +48,7 @@ _ADDRESS: Final = frozenset({"url"})
 
 @changes.post("/inbox/links", status_code=201, response_model=ActionLink, responses=answers(404, 409))
 async def create_link(request: Request, principal: RunsWrite, body: CreateLink) -> ValueBody:
-    """Make a link that gives this answer to a question without a key, once. Its address is returned this once."""
+    """Create a link that gives this answer to a question once, without a key. Only this response contains its URL."""
     parts = parts_of(request)
     if not parts.app.settings.action_links:
         raise Forbidden("Action links are not enabled on this server. Set RUNLANE_ACTION_LINKS=true to allow them.")
@@ -73,21 +73,21 @@ async def create_link(request: Request, principal: RunsWrite, body: CreateLink) 
 
 
 def _require_linkable(wait: Wait, detail: QuestionDetail) -> None:
-    """Refuse questions whose answer a forwarded mail must not give."""
+    """Refuse questions whose answer must not be given through a mail that may be forwarded."""
     if detail.state is not QuestionState.OPEN:
         raise WrongState(f"The question of run {wait.run_id} at {wait.path} is {detail.state.value}.")
     kind = question_kind(wait.path)
     once = kind is QuestionKind.APPROVAL and wait.request.get("effect") not in ("repeatable", "ask")
     if kind in (QuestionKind.BUDGET, QuestionKind.UNKNOWN_EFFECT) or once or wait.answerable_by != "tenant":
         raise Forbidden(
-            "Questions about budgets, unknown effects and tools that must be called once are answered with a key only. "
-            "Send the address of the question in the dashboard instead."
+            "Questions about budgets, unknown effects and tools that must be called once need a key for the answer. "
+            "Send the URL of the question in the dashboard instead."
         )
 
 
 @changes.delete("/inbox/links/{link_id}", response_model=ActionLink, responses=answers(404))
 async def revoke_link(request: Request, principal: RunsWrite, link_id: LinkId) -> ValueBody:
-    """End a link, at once and everywhere."""
+    """Revoke a link, at once and everywhere."""
     database = parts_of(request).database
     owner = tenant_to_list(principal)
     return ValueBody(await revoke_action_link(database, link_id, actor=principal.actor, tenant=owner))
@@ -95,7 +95,7 @@ async def revoke_link(request: Request, principal: RunsWrite, link_id: LinkId) -
 
 @pages.get(f"{LINK_PATH}{{token}}")
 async def show_answer(request: Request, token: str) -> Response:
-    """Show the question and the answer that the link gives. Nothing changes."""
+    """Show the question and the answer that the link gives. The request changes nothing."""
     nonce = new_nonce()
     found = await find_link(parts_of(request), token)
     if found is None:
@@ -108,7 +108,7 @@ async def show_answer(request: Request, token: str) -> Response:
 
 @pages.post(f"{LINK_PATH}{{token}}")
 async def use_link(request: Request, token: str) -> Response:
-    """Give the answer of the link, if its question is open; then show who has answered what."""
+    """Give the answer of the link if its question is open; then show the answer and its author."""
     nonce = new_nonce()
     parts = parts_of(request)
     found = await find_link(parts, token)

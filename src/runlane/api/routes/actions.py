@@ -1,4 +1,4 @@
-"""Changing runs: cancel, retry, approve, resume, release, priority, tags; for one run, or for every matching run."""
+"""Change runs: cancel, retry, approve, resume, release, priority, tags; one run, or every matching run."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _once: dict[str, Any] = {
 collection = RawRouter(**_once)
 single = RawRouter(**_once)
 
-# How long a response waits for its bulk job; the job continues after it.
+# How long a response waits for its bulk job. The job continues after the wait.
 _WAIT_SECONDS = 20.0
 
 
 @single.post("/{run_id}/cancel", response_model=Changed, responses=answers(404, 409))
 async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
-    """Cancel a run that has not ended. Repeating is harmless. One that completed or failed is 409."""
+    """Cancel a run that has not ended. The request can be repeated. 409 if the run has completed or failed."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     status = await parts.app.cancel(run_id, actor=principal.actor)
@@ -50,7 +50,7 @@ async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> J
 async def retry_run(
     request: Request, principal: RunsWrite, run_id: RunId, body: Annotated[RetryRun | None, Body()] = None
 ) -> JsonBody:
-    """Retry a failed run, with all its attempts. With `latest`, it continues on the current versions."""
+    """Retry a failed run with all its attempts. With `latest`, it continues with the current versions."""
     latest = body is not None and body.latest
     return await _act(
         request, principal, run_id, lambda parts: parts.app.retry(run_id, latest=latest, actor=principal.actor)
@@ -71,7 +71,7 @@ async def release_run(request: Request, principal: RunsWrite, run_id: RunId) -> 
 
 @single.post("/{run_id}/resume", status_code=202, response_model=Changed, responses=answers(404, 409, 413))
 async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body: ResumeRun) -> JsonBody:
-    """Answer a question of a run. Of several answers to one question exactly one is accepted; the others are 409."""
+    """Answer a question of a run. If several answers to one question are sent, one is accepted; the others get 409."""
     return await _act(
         request,
         principal,
@@ -82,7 +82,7 @@ async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body
 
 @single.patch("/{run_id}", response_model=Changed, responses=answers(404, 409))
 async def patch_run(request: Request, principal: RunsWrite, run_id: RunId, body: PatchRun) -> JsonBody:
-    """Move a waiting run forward or back."""
+    """Change the priority of a waiting run."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     status = await parts.app.set_priority(run_id, body.priority, actor=principal.actor)
@@ -91,7 +91,7 @@ async def patch_run(request: Request, principal: RunsWrite, run_id: RunId, body:
 
 @single.patch("/{run_id}/tags", response_model=RunTags, responses=answers(404))
 async def patch_tags(request: Request, principal: RunsWrite, run_id: RunId, body: PatchTags) -> JsonBody:
-    """Change the tags of a run, whatever its status."""
+    """Change the tags of a run in any status."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     tags = await parts.app.set_tags(run_id, body.tags, add=body.add, remove=body.remove, actor=principal.actor)
@@ -124,7 +124,7 @@ def _changed(run_id: str, status: str) -> dict[str, str]:
 
 
 async def _bulk(parts: Services, principal: Principal, body: BulkRequest, action: BulkActionName) -> JsonBody:
-    """Change the matching runs as a bulk job, and wait for it. One that takes longer continues in the background."""
+    """Change the matching runs as a bulk job, and wait for it. A longer job continues in the background."""
     possible = ACTIONS[action].statuses or frozenset[Status]()
     wanted = run_filter(principal, body.filter, tuple(status for status in Status if status in possible))
     if wanted is None:

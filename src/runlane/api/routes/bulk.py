@@ -1,4 +1,4 @@
-"""Bulk jobs: one change of many runs, its progress, and how to stop it."""
+"""Bulk jobs: change many runs, read the progress, stop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JobId = Annotated[
 ]
 
 
-PREVIEW: Final[dict[str, Any]] = {"model": BulkPreview, "description": "With `dry_run`: what it would change."}
+PREVIEW: Final[dict[str, Any]] = {"model": BulkPreview, "description": "With `dry_run`: the changes of the job."}
 
 
 @changes.post(
@@ -73,7 +73,9 @@ async def get_jobs(
     request: Request,
     principal: RunsRead,
     state: BulkState | None = None,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
@@ -98,7 +100,7 @@ async def get_items(
     cursor: Annotated[int, Query(ge=0, le=2**31 - 1, description="`next_cursor` of the previous page.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> ValueBody:
-    """List the runs of a bulk job, in order; refused ones with the reason."""
+    """List the runs of a bulk job, in order. A refused run has the reason."""
     parts = parts_of(request)
     await _visible(parts, principal, job_id)
     return ValueBody(await list_items(parts.database, job_id, state=state, after=cursor, limit=limit))
@@ -106,14 +108,14 @@ async def get_items(
 
 @changes.post("/bulk/{job_id}/stop", response_model=BulkJob, responses=answers(404))
 async def stop_bulk_job(request: Request, principal: RunsWrite, job_id: JobId) -> ValueBody:
-    """Stop a bulk job. When the response is sent, no further run is changed. Repeating is harmless."""
+    """Stop a bulk job. When the response is sent, no further run is changed. The request can be repeated."""
     parts = parts_of(request)
     await _visible(parts, principal, job_id)
     return ValueBody(await stop_job(parts.database, job_id, actor=principal.actor))
 
 
 async def submit_bulk(parts: Services, principal: Principal, wanted: BulkChange, *, dry_run: bool) -> ValueBody:
-    """Count what a job would change, or create it and wake the service that works on it."""
+    """With `dry_run`, return the number of affected runs; else create the job and wake the service that executes it."""
     async with parts.searches.turn(principal):
         if dry_run:
             return ValueBody(await preview_bulk(parts.database, wanted))

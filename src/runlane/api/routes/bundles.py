@@ -26,7 +26,7 @@ changes = RawRouter(tags=["definitions"], route_class=IdempotentRoute, dependenc
 
 @router.post("/bundles/export", response_model=Bundle, responses=answers(404))
 async def post_export(request: Request, principal: RunsRead, body: ExportRequest) -> JsonBody:
-    """Return a bundle of the current definitions: all of them, or the selected ones and everything that they use."""
+    """Return a bundle of the current definitions: all of them, or the selected ones with everything that they use."""
     exported_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     tenant = tenant_to_use(principal, body.tenant)
     database = parts_of(request).database

@@ -1,4 +1,4 @@
-"""Agent runs and conversations: post, read, follow, cancel, delete."""
+"""Agent runs and conversations: post, read, follow, cancel and delete them."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ changes = RawRouter(tags=["chat"], route_class=IdempotentRoute, dependencies=[De
 AgentId = Annotated[Name, Path(description="The agent's id.", examples=["helper"])]
 SessionId = Annotated[str, Path(description="The session's id.", examples=["sess_0192f3a1b2c37abc8def0123456789ab"])]
 After = Annotated[
-    str | None, Query(max_length=40, description="The id of the last event that the reader has, such as 2.17.")
+    str | None, Query(max_length=40, description="The id of the last event that the reader has received, such as 2.17.")
 ]
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _SHOWN_TURNS: Final = 25
 _MOST_TURNS: Final = 500
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "One frame per event: `id` is turn and number, such as 2.17; `data` is the run's event with its "
-        "`chat_turn`. Live pieces of answers have no id. The stream ends when no turn is open; with `follow` it stays. "
-        "Where turns are no longer kept as runs, `truncated` names the next one.",
+        "description": "One frame per event: `id` is TURN.NUMBER, such as 2.17; `data` is the run's event with its "
+        "`chat_turn`. Live pieces of answers have no id. The stream ends when no turn is open, unless `follow` is set. "
+        "If the runs of turns were deleted, `truncated` names the next turn.",
         "content": {
             "text/event-stream": {
                 "schema": {
@@ -84,7 +84,7 @@ async def run_agent(
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> JsonBody:
-    """Accept a run of an agent, pinned to the current versions. Its result is the agent's answer."""
+    """Accept a run of an agent, with the current versions of its definitions. Its result is the agent's answer."""
     start = StartRequest(agent_id, body.message, body.input, body.options(idempotency_key), kind="agent")
     return await accept(request, principal, start, "agent", agent_id, traceparent, ORCHESTRATIONS)
 
@@ -118,7 +118,9 @@ async def get_sessions(
     request: Request,
     principal: RunsRead,
     agent: Annotated[Name | None, Query(description="Only conversations with this agent.")] = None,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
@@ -145,9 +147,9 @@ async def get_messages(
     principal: RunsRead,
     session_id: SessionId,
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only turns after this one.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=_MOST_TURNS, description="How many turns.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=_MOST_TURNS, description="The maximum number of turns.")] = 100,
 ) -> ValueBody:
-    """List all messages, turn by turn. They are kept as long as the conversation, even without its runs."""
+    """List all messages by turn. They are stored as long as the conversation, even if its runs were deleted."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
     turns = await read_turns(parts.database, session_id, after, limit)
@@ -163,7 +165,7 @@ async def get_session_events(
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 500,
 ) -> Response:
-    """List stored events of all turns in order, each in the JSON of the stream."""
+    """List stored events of all turns in order, each in the JSON format of the stream."""
     parts = parts_of(request)
     await _see(parts, principal, session_id)
     cursor = ChatCursor.of(after) if after else ChatCursor()
@@ -176,7 +178,7 @@ async def get_session_events(
         room -= sum(len(line.data) for line in lines)
         if lines:
             cursor = ChatCursor(turn.turn, lines[-1].seq)
-        # Turns after an open one may also have events, but those of the open one come first.
+        # Turns after an open turn may have events as well; the events of the open turn come first.
         if more or room <= 0 or len(events) >= limit or not turn.status.terminal:
             break
     head = orjson.dumps({"session_id": session_id, "count": len(events), "next_after": str(cursor)}).decode()
@@ -189,12 +191,12 @@ async def stream_session(
     principal: RunsRead,
     session_id: SessionId,
     last_event_id: Annotated[
-        str | None, Header(description="The id of the last event that the reader has, such as 2.17.")
+        str | None, Header(description="The id of the last event that the reader has received, such as 2.17.")
     ] = None,
     after: After = None,
-    follow: Annotated[bool, Query(description="Keep the stream open for later turns when no turn is open.")] = False,
+    follow: Annotated[bool, Query(description="Keep the stream open when no turn is open, for later turns.")] = False,
 ) -> Response:
-    """Follow a conversation: everything after the given event, then live until no turn is open."""
+    """Follow a conversation: stored events after the given event, then live events until no turn is open."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
     cursor = ChatCursor.of(last_event_id or after or "0.0")
@@ -206,9 +208,9 @@ async def cancel_session(
     request: Request,
     principal: RunsWrite,
     session_id: SessionId,
-    only_current: Annotated[bool, Query(description="Only the running or next turn; later ones still run.")] = False,
+    only_current: Annotated[bool, Query(description="Cancel only the running or next turn.")] = False,
 ) -> JsonBody:
-    """Cancel the turns that have not ended. Messages are kept, and the conversation can continue."""
+    """Cancel the turns that have not ended. Messages are kept, and the conversation can be continued."""
     parts = parts_of(request)
     await _see(parts, principal, session_id)
     run_ids = await parts.app.cancel_chat(session_id, only_current=only_current, actor=principal.actor)
@@ -239,7 +241,7 @@ async def _turns_from(parts: Services, session_id: str, first: int) -> AsyncGene
 
 
 async def _see(parts: Services, principal: Principal, session_id: str) -> ChatState:
-    """Return the session if the caller may see it."""
+    """Return the session. Raise UnknownSession if the caller may not see it."""
     if _ID.fullmatch(session_id) is None:
         raise UnknownSession(session_id)
     session = await find_session(parts.database, session_id)

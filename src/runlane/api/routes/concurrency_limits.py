@@ -1,4 +1,4 @@
-"""Concurrency limits that a tenant stores under a name, which several targets share."""
+"""Concurrency limits that a tenant stores under a name and that several targets share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ changes = RawRouter(tags=["limits and usage"], route_class=IdempotentRoute, depe
 LimitName = Annotated[
     str, Path(description="The name of the limit.", examples=["gpu"], min_length=1, max_length=MAX_LIMIT_NAME)
 ]
-OfTenant = Annotated[Name | None, Query(description="For platform admins; others use their own.")]
+OfTenant = Annotated[
+    Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+]
 CONCURRENCY_LIMITS = Listing("concurrency_limits", SharedLimit)
 
 
@@ -33,8 +35,8 @@ class PutConcurrencyLimit(RequestModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"max_running": 4}]})
 
-    max_running: int = Field(ge=0, le=MAX_RUNNING, description="0 starts none.")
-    tenant: Name | None = Field(default=None, description="The tenant; the key's own if it is left out.")
+    max_running: int = Field(ge=0, le=MAX_RUNNING, description="0 admits none.")
+    tenant: Name | None = Field(default=None, description="The tenant; the default is the tenant of the key.")
 
 
 @router.get("/concurrency-limits", response_model=CONCURRENCY_LIMITS.schema, responses=answers(404))
@@ -57,9 +59,10 @@ async def get_concurrency_limit(
 async def put_concurrency_limit(
     request: Request, principal: WorkersManage, name: LimitName, body: PutConcurrencyLimit
 ) -> ValueBody:
-    """Create or change a shared concurrency limit. It applies when the response is sent.
+    """Create or change a shared concurrency limit. The change is in effect when the response is sent.
 
-    With a lower number, queued runs wait again; running ones continue. With a higher one, waiting runs are queued.
+    With a lower number, queued runs wait again and running runs continue. With a higher number, waiting runs are
+    queued.
     """
     owner = tenant_to_use(principal, body.tenant)
     app = parts_of(request).app

@@ -66,11 +66,13 @@ _ACTIONS: Final = {
 
 def letter_query(
     state: Annotated[
-        list[LetterState] | None, Query(description="Repeat for several. Without it: open and acknowledged.")
+        list[LetterState] | None, Query(description="Repeat for several. Default: open and acknowledged.")
     ] = None,
     target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
     lane: Annotated[Name | None, Query()] = None,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
     code: Annotated[Name | None, Query(description="The code of the step, or the type of the exception.")] = None,
     fingerprint: Annotated[Name | None, Query()] = None,
     step: Annotated[StepPath | None, Query(description="The path of the failed step, or its last part.")] = None,
@@ -79,7 +81,7 @@ def letter_query(
     died_before: Annotated[Moment | None, Query(description="RFC 3339; before this moment.")] = None,
     text: Annotated[Name | None, Query(description="Part of the message, the run's id or the target.")] = None,
 ) -> LetterFilter:
-    """Return the filter of a list, as it was given; `_searched` restricts it to what the caller may see."""
+    """Return the filter of the request; `_searched` restricts it to what the caller may see."""
     return LetterFilter(
         tuple(state) if state else UNHANDLED,
         tenant,
@@ -106,7 +108,7 @@ async def get_letters(
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
-    """Find dead letters, the latest death first, and count the open ones exactly."""
+    """Find dead letters, latest death first, with an exact count of the open ones."""
     read = partial(list_letters, cursor=cursor, limit=limit)
     return ValueBody(await _searched(parts_of(request), principal, wanted, read))
 
@@ -118,7 +120,7 @@ async def get_groups(
     wanted: Wanted,
     limit: Annotated[int, Query(ge=1, le=MAX_GROUPS)] = 50,
 ) -> ValueBody:
-    """Group dead letters by their cause, the largest group first."""
+    """Group dead letters by their cause, largest group first."""
     read = partial(group_letters, limit=limit)
     return ValueBody(await _searched(parts_of(request), principal, wanted, read))
 
@@ -137,7 +139,7 @@ async def get_letter(request: Request, principal: RunsRead, run_id: RunId) -> Va
     "/dead-letters/{run_id}/retry", status_code=202, response_model=LetterRetried, responses=answers(404, 409, 429)
 )
 async def retry_dead_letter(request: Request, principal: RunsWrite, run_id: RunId, body: RetryLetter) -> JsonBody:
-    """Retry a dead letter. It is `retrying` until the run has ended: then it is resolved, or open again."""
+    """Retry a dead letter. Its state is `retrying` until the run has ended; then it is resolved or open again."""
     parts = parts_of(request)
     await _require_visible(parts, principal, run_id)
     how = parse_options(LetterRetry, body.model_dump())
@@ -157,7 +159,7 @@ async def retry_dead_letter(request: Request, principal: RunsWrite, run_id: RunI
 
 @changes.post("/dead-letters/{run_id}/discard", response_model=DeadLetterSummary, responses=answers(404, 409))
 async def discard_letter(request: Request, principal: RunsWrite, run_id: RunId, body: DiscardLetter) -> ValueBody:
-    """Discard a dead letter. Its run stays failed, and keeps its ordering key unless `release` is set."""
+    """Discard a dead letter. Its run stays failed and holds its ordering key unless `release` is set."""
     parts = parts_of(request)
     await _require_visible(parts, principal, run_id)
     letter, change = await discard(parts.database, run_id, note=body.note, release=body.release, actor=principal.actor)
@@ -170,7 +172,7 @@ async def discard_letter(request: Request, principal: RunsWrite, run_id: RunId, 
 async def acknowledge_letter(
     request: Request, principal: RunsWrite, run_id: RunId, body: AcknowledgeLetter
 ) -> ValueBody:
-    """Acknowledge an open dead letter: it is no longer counted, and still listed."""
+    """Acknowledge an open dead letter. It is still listed, but no longer counted."""
     parts = parts_of(request)
     await _require_visible(parts, principal, run_id)
     return ValueBody(await acknowledge(parts.database, run_id, note=body.note, actor=principal.actor))
@@ -191,7 +193,7 @@ async def assign_letter(request: Request, principal: RunsWrite, run_id: RunId, b
     responses={**answers(404, 429), 200: PREVIEW},
 )
 async def create_letter_job(request: Request, principal: RunsWrite, body: CreateLetterBulk) -> ValueBody:
-    """Retry, discard, acknowledge or assign many dead letters in the background, each once. See /bulk."""
+    """Retry, discard, acknowledge or assign many dead letters in the background, each at most once. See /bulk."""
     tenant = tenant_to_list(principal, None if body.filter is None else body.filter.tenant)
     wanted = BulkChange(
         _ACTIONS[body.action],
@@ -238,7 +240,7 @@ async def _searched(
     wanted: LetterFilter,
     read: Callable[[Database, LetterFilter], Awaitable[Any]],
 ) -> Any:
-    """Read what the caller may see, with one of its searches, which are bounded."""
+    """Restrict a filter to what the caller may see, and read within the limit of concurrent searches."""
     visible = replace(wanted, tenant=tenant_to_list(principal, wanted.tenant))
     async with parts.searches.turn(principal):
         return await read(parts.database, visible)

@@ -1,4 +1,4 @@
-"""Definitions: read them and their versions, sync new ones, and JSON Schema for editors."""
+"""Definitions: read them and their versions, sync new ones, and return JSON Schema for editors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from runlane.store.definitions import (
 router = RawRouter(tags=["definitions"])
 changes = RawRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 DefinitionId = Annotated[str, Path(description="The definition's id or name.", examples=["hello"])]
 SchemaKind = Annotated[
@@ -51,7 +51,7 @@ SchemaKind = Annotated[
 
 @changes.post("/sync", response_model=SyncAnswer, responses=answers(404, 409, 413))
 async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncRequest) -> JsonBody:
-    """Sync definitions. All are checked together with the stored ones, then all are stored, or none."""
+    """Sync definitions. They are checked together with the stored definitions; then all are stored, or none."""
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
     bodies = {folder: getattr(body, folder) for folder in FOLDERS}
@@ -73,7 +73,10 @@ async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncReq
 
 @changes.post("/tools/import/openapi", response_model=OpenApiAnswer, responses=answers(404, 409, 413))
 async def post_openapi(request: Request, principal: DefinitionsWrite, body: OpenApiRequest) -> JsonBody:
-    """Create tools from the operations of a web service described by OpenAPI. With `save` they are stored."""
+    """Create tools from the operations of a web service with an OpenAPI description.
+
+    With `save`, the tools are stored.
+    """
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
     found = await asyncio.to_thread(
@@ -138,10 +141,10 @@ def _serve(kind: Kind, key: str) -> None:
         request: Request,
         principal: RunsRead,
         name: DefinitionId,
-        version: Annotated[Name | None, Query(description="This version; without it the current one.")] = None,
+        version: Annotated[Name | None, Query(description="The version; default is the current version.")] = None,
         tenant: Tenant = None,
     ) -> ValueBody:
-        """Return the current version of a definition, or the requested one, even if the definition was removed."""
+        """Return the current or the requested version of a definition, even if the definition was removed."""
         _check_name(kind, name)
         database, owner = parts_of(request).database, tenant_to_use(principal, tenant)
         if version is None:
@@ -163,17 +166,17 @@ def _serve(kind: Kind, key: str) -> None:
 
 
 for _folder, _kind in FOLDERS.items():
-    # Schedules have routes of their own, which also serve those that no file defines.
+    # Schedules have their own routes, which also return schedules that no file defines.
     if _kind != "schedule":
         _serve(_kind, _folder)
 
 
 def known_tasks(parts: Services) -> list[str] | None:
-    """Return the tasks that steps may name; None where the process has no tasks, so that names cannot be checked."""
+    """Return the tasks that steps may name; None if this process has no tasks, so that names cannot be checked."""
     return sorted(parts.app.tasks) or None
 
 
 def _check_name(kind: Kind, name: str) -> None:
-    """A value that cannot be an id does not exist; the database would not even accept a NUL in it."""
+    """Raise UnknownDefinition for a value that cannot be an id; the database would not even accept NUL in a value."""
     if re.fullmatch(ID_PATTERN, name) is None:
         raise UnknownDefinition(kind, name, ())

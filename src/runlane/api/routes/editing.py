@@ -1,4 +1,4 @@
-"""Definitions, one at a time: check one, store it, connect to one, and list what uses it and what its runs take."""
+"""Single definitions: check one, store one, connect to an MCP server, list users of a definition and its input form."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from runlane.store.definitions import find_definition
 router = RawRouter(tags=["definitions"])
 changes = RawRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-# The source of definitions that are edited in the dashboard, or stored one at a time by a program.
+# The source of definitions that were edited in the dashboard, or stored one at a time by a program.
 SOURCE: Final = "dashboard"
 _TYPES: Final = {"list": "array", "any": None}
 _PART: Final = re.compile(r"[^.\[\]]+")
@@ -53,12 +53,12 @@ KindPath = Annotated[
     str, Path(description="`orchestrations`, `agents`, `tools`, `mcp-servers` or `triggers`.", examples=["agents"])
 ]
 DefinitionName = Annotated[Name, Path(description="The definition's id.", examples=["article"])]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 
 
 @router.post("/definitions/check", response_model=Findings, responses=answers(404, 413))
 async def check_definition(request: Request, principal: RunsRead, body: CheckDefinition) -> JsonBody:
-    """Check a definition as `runlane validate` does, together with the stored ones. Nothing is stored."""
+    """Check a definition as `runlane validate` does, together with the stored definitions. Nothing is stored."""
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
     folder, _ = _folder(body.kind)
@@ -80,7 +80,7 @@ async def check_mcp_server(
 ) -> ValueBody:
     """Connect from this server to an MCP server, as agents do, and list its tools. Nothing is stored.
 
-    The tenant's secrets are sent as the definition says. A server that cannot be used is a result, not an error.
+    The tenant's secrets are sent as the definition requires. A server that cannot be used is a result, not an error.
     """
     from runlane.tools.mcp.check import check_server
 
@@ -99,10 +99,10 @@ async def put_definition(
     name: DefinitionName,
     body: PutDefinition,
     if_match: Annotated[
-        str | None, Header(max_length=80, description="The version that the caller has read; 412 if it is another.")
+        str | None, Header(max_length=80, description="The version that the caller has read; 412 if it changed.")
     ] = None,
 ) -> JsonBody:
-    """Store one definition. One that files or another source own is 409 without `take_over`."""
+    """Store one definition. 409 without `take_over` if files or another source own it."""
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
     folder, singular = _folder(kind)
@@ -147,7 +147,7 @@ async def get_users(
 
 @router.get("/definitions/{kind}/used-by", response_model=UserCounts, responses=answers(404))
 async def get_user_counts(request: Request, principal: RunsRead, kind: KindPath, tenant: Tenant = None) -> JsonBody:
-    """Count the definitions whose runs may use each definition of a kind; of a tenant's first 5,000 definitions."""
+    """Count the definitions whose runs may use each definition of a kind, among a tenant's first 5,000 definitions."""
     _, singular = _folder(kind)
     counts = await count_users(parts_of(request).database, tenant_to_use(principal, tenant), singular)
     return JsonBody({"counts": counts})
@@ -157,7 +157,7 @@ async def get_user_counts(request: Request, principal: RunsRead, kind: KindPath,
 async def get_input_form(
     request: Request, principal: RunsRead, name: DefinitionName, tenant: Tenant = None
 ) -> JsonBody:
-    """Return the JSON Schema of what a run of the orchestration takes as `input`, with an example."""
+    """Return the JSON Schema of the orchestration's `input`, with an example."""
     owner = tenant_to_use(principal, tenant)
     found = await find_definition(parts_of(request).database, owner, "orchestration", name)
     fields = cast("Mapping[str, Mapping[str, Any]]", found.body.get("state_schema") or {})
@@ -180,7 +180,7 @@ def _folder(kind: str) -> tuple[str, Kind]:
     folder = kind.replace("-", "_")
     if folder not in FOLDERS or folder == "schedules":
         raise NotFound(
-            f'No definition of the kind "{kind[:80]}" is edited here. Use orchestrations, agents, tools, mcp-servers '
+            f'Definitions of the kind "{kind[:80]}" cannot be edited. Use orchestrations, agents, tools, mcp-servers '
             "or triggers."
         )
     return folder, FOLDERS[folder]
@@ -191,7 +191,7 @@ async def _parse(folder: str, definition: dict[str, Any]) -> LoadedDefinitions:
 
 
 def _graph(loaded: LoadedDefinitions, version: str | None) -> dict[str, Any] | None:
-    """Return the graph of an orchestration that has passed the checks; None for another definition."""
+    """Return the graph of an orchestration that passed the checks; None for another kind of definition."""
     definition = loaded.definitions[0].definition
     return to_dict(graph_view(definition, version)) if isinstance(definition, Orchestration) else None
 
@@ -221,7 +221,7 @@ async def _sync(
 
 
 def _outcome(report: SyncReport, definition: Mapping[str, Any]) -> SyncedDefinition:
-    """Return the outcome of the definition itself; others may have changed with it."""
+    """Return the outcome of the given definition; the sync may have changed others as well."""
     return next(outcome for outcome in report.outcomes if outcome.id == definition["id"])
 
 
@@ -230,7 +230,7 @@ def _findings(problems: Sequence[Mapping[str, Any]], definition: Mapping[str, An
 
 
 def _pointer(problem: Mapping[str, Any], definition: Mapping[str, Any]) -> str:
-    """Return the JSON Pointer of a problem: its step by position, and its field."""
+    """Return the JSON Pointer of a problem: the position of its step, and its field."""
     parts: list[str] = []
     steps: Any = definition.get("steps")
     if problem["step"] is not None and isinstance(steps, list):

@@ -1,4 +1,4 @@
-"""Events of tenants: send and list them, see what triggers made of them, and replay them."""
+"""Events of tenants: send and list them, read the outcomes of their triggers, and replay them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from runlane.triggers.replay import replay_trigger
 router = RawRouter(tags=["events"])
 changes = RawRouter(tags=["events"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Cursor = Annotated[Name | None, Query(description="`next_cursor` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 EventId = Annotated[str, Path(description="The event's id.", examples=["evt_0192f3a1b2c37abc8def0123456789ab"])]
@@ -40,7 +40,7 @@ TriggerName = Annotated[str, Path(description="The trigger's id.", examples=["on
 
 @changes.post("/events", status_code=202, response_model=EventsSent, responses=answers(404, 409, 413, 429))
 async def post_events(request: Request, principal: EventsWrite, body: SendEvents) -> JsonBody:
-    """Store events. When the response is sent, they are stored, and every trigger that listens will be evaluated."""
+    """Store events. When the response is sent, they are stored, and every trigger for them will be evaluated."""
     events = [new_event(event.name, event.data, event.id, event.key) for event in body.events]
     tenant = tenant_to_use(principal, body.tenant)
     receipts = await parts_of(request).app.broadcast_many(events, tenant=tenant)
@@ -74,7 +74,7 @@ async def get_event(request: Request, principal: RunsRead, event_id: EventId, te
 async def get_event_outcomes(
     request: Request, principal: RunsRead, event_id: EventId, tenant: Tenant = None
 ) -> JsonBody:
-    """List what triggers made of an event: a run, a reason why not, or still pending."""
+    """List the outcomes of an event by trigger: a run, the reason why no run started, or pending."""
     owner = tenant_to_use(principal, tenant)
     return EVENT_OUTCOMES.all(await outcomes_of_event(parts_of(request).database, owner, event_id.replace("\0", "")))
 
@@ -84,12 +84,12 @@ async def get_trigger_outcomes(
     request: Request,
     principal: RunsRead,
     name: TriggerName,
-    outcome: Annotated[Outcome | None, Query(description="Only these.")] = None,
+    outcome: Annotated[Outcome | None, Query(description="Only outcomes of this kind.")] = None,
     tenant: Tenant = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JsonBody:
-    """List what a trigger made of events, newest event first; also of a trigger that was removed."""
+    """List the outcomes of a trigger, newest event first, even if the trigger was removed."""
     owner = tenant_to_use(principal, tenant)
     found = await outcomes_of_trigger(
         parts_of(request).database, owner, name.replace("\0", ""), outcome=outcome, before=cursor, limit=limit
@@ -99,7 +99,10 @@ async def get_trigger_outcomes(
 
 @changes.post("/triggers/{name}/replay", response_model=TriggerReplay, responses=answers(404, 409))
 async def post_replay(request: Request, principal: EventsWrite, name: TriggerName, body: ReplayRequest) -> ValueBody:
-    """Evaluate stored events for a trigger, except those that started a run for it. With `dry_run` only list them."""
+    """Evaluate stored events for a trigger, except events that already started a run.
+
+    With `dry_run`, only list them.
+    """
     connection = parts_of(request).connection
     found = await replay_trigger(
         connection.database,

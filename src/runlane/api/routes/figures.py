@@ -22,7 +22,7 @@ from runlane.store.queue.series_reading import SeriesBy, SeriesQuery, read_run_s
 
 router = RawRouter(tags=["runs"])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Target = Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")]
 
 
@@ -34,10 +34,10 @@ async def get_counts(
     lane: Annotated[Name | None, Query()] = None,
     tenant: Tenant = None,
     group: Annotated[
-        Literal["lane", "target"] | None, Query(description="Also count the open runs of each, up to 100,000 in total.")
+        Literal["lane", "target"] | None, Query(description="Also count open runs by lane or target, up to 100,000.")
     ] = None,
 ) -> ValueBody:
-    """Count the runs in each status, up to 1,000 of each."""
+    """Count the runs in each status, up to 1,000 per status."""
     only = tenant_to_list(principal, tenant)
     database = parts_of(request).database
     counts = await count_runs(database, only, target=target, lane=lane)
@@ -56,16 +56,16 @@ async def get_series(
     step: Annotated[
         int, Query(ge=60, le=7 * 86400, multiple_of=60, description="The length of a bucket in seconds.")
     ] = 60,
-    group: Annotated[SeriesBy, Query(description="What has a series of its own. `tenant` is for platform admins.")] = (
+    group: Annotated[SeriesBy, Query(description="The dimension of the series. `tenant` is for platform admins.")] = (
         SeriesBy.NONE
     ),
     target: Target = None,
     lane: Annotated[Name | None, Query()] = None,
     tenant: Tenant = None,
 ) -> ValueBody:
-    """Return how many runs were accepted and ended over time, their cost, and how long they waited and took.
+    """Return the numbers of accepted and ended runs over time, with their cost, wait time and execution time.
 
-    Minutes are counted within half a minute of their end and kept for 48 hours; hours are kept as long as runs.
+    Minutes are counted within half a minute after they end, and stored for 48 hours; hours are stored as long as runs.
     """
     if group is SeriesBy.TENANT and not principal.everywhere:
         raise Forbidden("Series of every tenant are for platform admins. Use another group, or none.")

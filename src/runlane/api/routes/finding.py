@@ -1,4 +1,4 @@
-"""Finding things: search by name, saved views, and lists of runs as files."""
+"""Search by name, saved views, and export of run lists."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ router = RawRouter(tags=["dashboard"])
 changes = RawRouter(tags=["dashboard"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Page = Annotated[str, Path(pattern=r"^[a-z][a-z-]{0,40}$", description="The page, such as `runs`.", examples=["runs"])]
-# A response that has begun cannot be refused, so its next page waits longer than a request does.
+# A response that has begun cannot be refused, so its next page waits longer for its turn than a request does.
 _EXPORT_WAIT_SECONDS: Final = 60.0
 ViewName = Annotated[str, Path(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f/]+$")]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 
 
 @router.get("/search", response_model=SearchHits, responses=answers())
@@ -71,7 +71,7 @@ async def get_views(
 
 @changes.put("/views/{page}/{name}", response_model=SavedView, responses=answers(404, 409))
 async def put_view(request: Request, principal: RunsWrite, page: Page, name: ViewName, body: SaveView) -> ValueBody:
-    """Save the filters of a page for everyone in the tenant, or replace those with this name; at most 200."""
+    """Save the filters of a page for all users of the tenant, or replace the view with this name; at most 200."""
     tenant = tenant_to_use(principal, body.tenant)
     database = parts_of(request).database
     return ValueBody(await save_view(database, tenant, page, name, body.query, actor=principal.name))
@@ -115,7 +115,7 @@ async def get_export(
     forked_from: Annotated[Name | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_EXPORTED)] = MAX_EXPORTED,
 ) -> Response:
-    """Download the matching runs without inputs and results, up to 100,000, with the filters of the list."""
+    """Download the runs that match the filters of the list, without inputs and results; up to 100,000 runs."""
     wanted = RunFilter(
         statuses=tuple(status or ()),
         target=target,

@@ -1,4 +1,4 @@
-"""The keys of flow control, and their starts that have no run."""
+"""The keys of flow control, and the starts that have no run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ async def get_flow_keys(
     rule: Annotated[FlowRule | None, Query()] = None,
     target: Annotated[Name | None, Query(description="Only keys of this target.")] = None,
     skipped: Annotated[bool, Query(description="Only keys with starts that were skipped or dropped.")] = False,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others use their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
     cursor: Annotated[Key | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> JsonBody:

@@ -22,16 +22,16 @@ router = RawRouter(tags=["system"])
 
 @router.get("/doctor", response_model=Diagnosis, responses=answers())
 async def get_doctor(request: Request, principal: WorkersView) -> ValueBody:
-    """Check what executes runs and what operators have set up, as `runlane doctor` does.
+    """Check the services that execute runs and the operators' configuration, as `runlane doctor` does.
 
-    It checks clock, workers, lanes, tasks, secrets, schedules, triggers, limits, webhooks, retention and statements.
-    It concerns the runs of every tenant, so it needs a key of the platform's own tenant.
+    The checks cover clock, workers, lanes, tasks, secrets, schedules, triggers, limits, webhooks, retention and
+    statements. They include the runs of every tenant, so the request needs a key of the default tenant.
     """
     require_platform(principal)
     parts = parts_of(request)
     database, settings = parts.database, parts.app.settings
     findings = (
-        Finding("database", Level.OK, f"{database.dialect} answers"),
+        Finding("database", Level.OK, f"{database.dialect} responds"),
         _bus(parts),
         *await check_work(database),
         await check_secrets(database, settings),
@@ -55,5 +55,5 @@ def _bus(parts: Services) -> Finding:
         return Finding("wake-ups", Level.NOTE, "processes poll the database for work")
     if bus.reaches_others:
         return Finding("wake-ups", Level.OK, f"{bus.kind} connects the processes")
-    cure = "Nothing is lost without it, but starts and streams are slower. Check the connection."
-    return Finding("wake-ups", Level.WARNING, f"{bus.kind} does not answer", cure)
+    cure = "No data is lost, but starts and streams are slower. Check the connection."
+    return Finding("wake-ups", Level.WARNING, f"{bus.kind} does not respond", cure)

@@ -29,7 +29,7 @@ from runlane.store.orchestration.inbox import InboxFilter, claim_question, count
 router = RawRouter(tags=["inbox"])
 changes = RawRouter(tags=["inbox"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 
 
 @router.get("/inbox", response_model=InboxPage, responses=answers())
@@ -46,7 +46,7 @@ async def get_inbox(
     cursor: Annotated[str | None, Query(max_length=2200, description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> ValueBody:
-    """List everything that waits for a person, oldest first. A page looks at no more than 5,000 questions."""
+    """List the questions that wait for a person, oldest first. A page scans at most 5,000 questions."""
     wanted = InboxFilter(
         tenant=tenant_to_list(principal, tenant),
         target=target,
@@ -72,7 +72,7 @@ async def get_links(
     run_id: Annotated[Name | None, Query(description="Only links of this run.")] = None,
     tenant: Tenant = None,
 ) -> JsonBody:
-    """List the action links that may be used, without their addresses, by the time of their end; at most 1,000."""
+    """List the valid action links, without their URLs, by expiry; at most 1,000."""
     owner = tenant_to_list(principal, tenant)
     parts = parts_of(request)
     return LINKS.all(
@@ -87,7 +87,7 @@ async def get_question(
     run_id: RunId,
     path: Annotated[str, Path(max_length=2000, description="The path of the question.", examples=["ask"])],
 ) -> ValueBody:
-    """Return one question, and its answer if it has one: what, by whom and when."""
+    """Return one question. If it was answered, the response contains the answer, its author and its time."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_question(parts.database, run_id, path))
@@ -95,7 +95,7 @@ async def get_question(
 
 @changes.post("/inbox/answer", response_model=AnswersGiven, responses=answers(409, 413))
 async def answer_many(request: Request, principal: RunsWrite, body: AnswerMany) -> JsonBody:
-    """Answer up to 100 questions. Each is accepted or refused by itself, in the order of the request."""
+    """Answer up to 100 questions. Each answer is accepted or refused separately, in the order of the request."""
     parts = parts_of(request)
     outcomes = [await _answer(parts, principal, one, body.note) for one in body.answers]
     answered = sum(outcome.answered for outcome in outcomes)
@@ -110,7 +110,7 @@ async def answer_many(request: Request, principal: RunsWrite, body: AnswerMany) 
 
 @changes.post("/inbox/claim", response_model=QuestionDetail, responses=answers(404, 409))
 async def claim(request: Request, principal: RunsWrite, body: ClaimQuestion) -> ValueBody:
-    """Claim a question for ten minutes, or give it back. Others see the claim and may still answer."""
+    """Claim a question for ten minutes, or release it. Other users see the claim and may still answer."""
     parts = parts_of(request)
     await require_visible(parts, principal, body.run_id)
     change = release_question if body.release else claim_question

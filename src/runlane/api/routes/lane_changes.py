@@ -1,4 +1,4 @@
-"""Administration of lanes by keys of the platform: create and delete them, assign kinds of runs, and hold them."""
+"""Administration of lanes for platform keys: create and delete lanes, assign kinds of runs, and hold lanes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def post_lane(request: Request, principal: WorkersManage, body: NewLane) -
 
 @changes.delete("/lanes/{name}", response_model=Lane, responses=answers(404, 409))
 async def remove_lane(request: Request, principal: WorkersManage, name: LaneName) -> JsonBody:
-    """Delete a lane that no run uses. Refused for lanes that tasks of this server name."""
+    """Delete a lane that no run uses. 409 if a task of this server uses the lane."""
     require_platform(principal)
     parts = parts_of(request)
     lane = await _find(parts, principal, name)
@@ -84,7 +84,7 @@ async def get_holds(request: Request, principal: WorkersManage, name: LaneName) 
 
 @changes.post("/lanes/{name}/holds", status_code=201, response_model=LaneHold, responses=answers(404, 409))
 async def post_hold(request: Request, principal: WorkersManage, name: LaneName, body: NewHold) -> ValueBody:
-    """Hold a lane. When the response is sent, nothing of it starts until every hold is released or expired."""
+    """Hold a lane. When the response is sent, no run of the lane starts until every hold is released or has expired."""
     require_platform(principal)
     hold = await hold_lane(
         parts_of(request).database,
@@ -108,7 +108,7 @@ async def remove_hold(request: Request, principal: WorkersManage, name: LaneName
 
 
 async def _find(parts: Services, principal: Principal, name: str) -> Lane:
-    """Return a lane, with the principal's own counts unless it acts in every tenant."""
+    """Return a lane, with the tenant's own counts unless the principal acts in every tenant."""
     lanes = {lane.name: lane for lane in await list_lanes(parts.database)}
     if name not in lanes:
         raise UnknownLane(name, lanes)

@@ -34,7 +34,7 @@ async def get_workers(
     principal: WorkersView,
     gone: Annotated[bool, Query(description="Include workers that ended recently.")] = False,
 ) -> JsonBody:
-    """List the workers, newest first. A tenant sees neither their hosts nor their work for other tenants."""
+    """List the workers, newest first. A tenant sees neither their hosts nor their runs of other tenants."""
     database = parts_of(request).database
     rows = await list_workers(database, gone_too=gone)
     if principal.everywhere:
@@ -45,7 +45,7 @@ async def get_workers(
 
 @router.get("/lanes", response_model=LANES.schema, responses=answers())
 async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
-    """List the lanes with their running and queued runs. A tenant sees its own numbers and lanes."""
+    """List the lanes with their running and queued runs. A tenant sees its own counts and lanes."""
     return JsonBody(await shown_lanes(parts_of(request), principal))
 
 
@@ -57,12 +57,12 @@ async def get_lane(request: Request, principal: WorkersView, name: LaneName) -> 
 
 @changes.patch("/lanes/{name}", response_model=LaneChanged, responses=answers(404, 409))
 async def patch_lane(request: Request, principal: WorkersManage, name: LaneName, body: PatchLane) -> JsonBody:
-    """Change a lane. When the response is sent, no claim under the old settings is left."""
+    """Change a lane. When the response is sent, no claim under the old settings is in progress."""
     return JsonBody(await change_lane(parts_of(request), principal, name, body))
 
 
 def common_lanes(parts: Services) -> set[str]:
-    """Return the lanes that every tenant sees: the default one, and those of the app's tasks."""
+    """Return the lanes that every tenant sees: the default lane, and the lanes of the app's tasks."""
     return {DEFAULT_LANE, *(task.lane for task in parts.app.tasks.values())}
 
 
@@ -78,13 +78,13 @@ async def _lanes(parts: Services, principal: Principal) -> list[Lane]:
 
 
 def shown_lane(principal: Principal, lane: Lane) -> dict[str, Any]:
-    """Return a lane as JSON, as the principal may see it."""
-    # The number of free slots would reveal how many other tenants use; holds may name their plans.
+    """Return a lane as JSON with the fields that the principal may see."""
+    # The number of free slots would disclose the use by other tenants, and the reasons of holds may mention it.
     return to_dict(lane) if principal.everywhere else to_dict(lane) | {"slots_available": None, "holds": []}
 
 
 async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:
-    """Return the lane of this name if the principal may see it."""
+    """Return the lane with this name. Raise UnknownLane if the principal may not see it."""
     lanes = await _lanes(parts, principal)
     for lane in lanes:
         if lane.name == name:
@@ -93,7 +93,7 @@ async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:
 
 
 async def change_lane(parts: Services, principal: Principal, name: str, body: PatchLane) -> dict[str, Any]:
-    """Change a lane; return it and the changed fields. The runs of every tenant may use the lane."""
+    """Change a lane. Return the lane and the names of the changed fields."""
     require_platform(principal)
     if not body.model_fields_set:
         raise InvalidRequest("Nothing to change: give a setting, such as enabled or max_slots.")

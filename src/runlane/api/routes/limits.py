@@ -1,4 +1,4 @@
-"""Rate limits of model providers, which can be changed while runs execute, quotas, and the usage of models."""
+"""Rate limits of model providers, quotas, and the usage of models. Limits can be changed while runs execute."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _MAX_DAYS = 3660
 
 @router.get("/limits", response_model=LIMITS.schema, responses=answers())
 async def get_limits(request: Request, principal: WorkersView) -> JsonBody:
-    """List credentials with their limits and current use: all for platform admins, otherwise the tenant's."""
+    """List credentials with their limits and current use: all for platform admins, else the tenant's."""
     parts = parts_of(request)
     found = await read_occupancy(parts.database)
     if principal.everywhere:
         return LIMITS.all(found)
-    # A provider's message may name the account, so only platform admins see it.
+    # A provider's message may contain the name of the account, so only platform admins see it.
     return LIMITS.all(
         [replace(item, backing_off_reason=None) for item in found if _concerns(principal, item.credential)]
     )
@@ -76,7 +76,9 @@ async def delete_limits(request: Request, principal: WorkersManage, credential: 
 async def get_quotas(
     request: Request,
     principal: RunsRead,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
 ) -> JsonBody:
     """List the quotas of the tenant with their limits and use."""
     return QUOTAS.all(await _quotas(parts_of(request), tenant_to_use(principal, tenant)))
@@ -126,7 +128,7 @@ async def get_expensive_runs(
     last: LastDay = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> ValueBody:
-    """Return the ended runs whose models cost the most, the most expensive first."""
+    """Return the ended runs with the highest model cost, most expensive first."""
     only = tenant_to_list(principal, tenant)
     since, to = _days(first, last)
     return ValueBody(await read_expensive_runs(parts_of(request).database, only, since, to, limit))
@@ -142,7 +144,7 @@ def _days(first: date | None, last: date | None) -> tuple[date, date]:
 
 
 def _concerns(principal: Principal, credential: str) -> bool:
-    """Return whether the credential is the tenant's own, such as openai@acme, or the principal a platform admin."""
+    """Return whether the principal is a platform admin, or the credential the tenant's own, such as openai@acme."""
     return principal.everywhere or credential.endswith(f"@{principal.tenant}")
 
 

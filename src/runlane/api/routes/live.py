@@ -1,4 +1,4 @@
-"""Live hints for pages: what has changed, as server-sent events."""
+"""Live hints for pages about changes, as server-sent events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = RawRouter(tags=["dashboard"])
 _FRAMES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The first frame has the type `hello`, the others `hints`. Each hint has a `topic`, the "
-        "`tenant` if it concerns one, and the `ids` if they are few. The topic `all` means: read everything again.",
+        "`tenant` if it concerns one, and the `ids` of a few records. After the topic `all`, read everything again.",
         "content": {
             "text/event-stream": {
                 "schema": {
@@ -39,8 +39,8 @@ async def stream_hints(
     principal: RunsRead,
     last_event_id: Annotated[str | None, Header(max_length=100, description="The id of the last frame.")] = None,
     after: Annotated[
-        str | None, Query(max_length=100, description="The same, for clients that cannot set the header.")
+        str | None, Query(max_length=100, description="Like Last-Event-ID, for clients without headers.")
     ] = None,
 ) -> Response:
-    """Follow what changes in the caller's tenant, at most four frames per second. Frames have no content of records."""
+    """Follow changes in the caller's tenant, at most four frames per second. Frames contain no data of records."""
     return EventStream(parts_of(request).follow_live(principal, last_event_id or after))

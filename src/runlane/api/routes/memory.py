@@ -1,7 +1,7 @@
 """Entries and fragments of a memory.
 
-A change is stored when its response is sent. With `wait=committed` the response is sent once the change is in the
-database, or after 30 seconds; the header Memory-Commit has the result.
+A change is stored when its response is sent. With `wait=committed`, the response is sent when the change is in the
+database, or after 30 seconds; the header Memory-Commit contains the result.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ EntryId = Annotated[Name, Path(description="The entry's id.", examples=["entry_0
 FragmentName = Annotated[Name, Path(description="The fragment's name.", examples=["context"])]
 Reading = Annotated[
     Consistency,
-    Query(description="local: with every change that this process accepted before. committed: what the database has."),
+    Query(description="local: all changes that this process accepted. committed: only changes in the database."),
 ]
 Wait = Annotated[
-    Literal["stored", "committed"], Query(description="committed: respond once the change is in the database.")
+    Literal["stored", "committed"], Query(description="committed: respond when the change is in the database.")
 ]
 _CHANGES: dict[int | str, dict[str, Any]] = answers(404, 409, 413, 429, 507)
 _WAIT_SECONDS = 30.0
@@ -137,7 +137,7 @@ async def delete_entry(
     wait: Wait = "stored",
     idempotency_key: IdempotencyKey = None,
 ) -> JsonBody:
-    """Delete the content of an entry. Deleting it again does nothing."""
+    """Delete the content of an entry. The request can be repeated."""
     owner, memory = tenant_to_use(principal, tenant), await memory_of(request)
     await memory.delete_entry(owner, memory_id, entry_id, idempotency_key=idempotency_key)
     return JsonBody({"deleted": entry_id}, 200, await _commit(memory, owner, memory_id, wait))
@@ -154,7 +154,7 @@ async def correct_entry(
     wait: Wait = "stored",
     idempotency_key: IdempotencyKey = None,
 ) -> ValueBody:
-    """Add an entry that corrects another one. An entry is corrected at most once."""
+    """Add an entry that corrects another entry. An entry is corrected at most once."""
     owner, memory = tenant_to_use(principal, tenant), await memory_of(request)
     added = await memory.correct_entry(
         owner, memory_id, entry_id, body.entry(), body.reason, idempotency_key=idempotency_key
@@ -248,7 +248,10 @@ async def search_memory(
     tenant: Tenant = None,
     consistency: Reading = "local",
 ) -> JsonBody:
-    """Find entries by words, and with an embedding model by meaning, best first. Corrected entries are not found."""
+    """Find entries by words and, with an embedding model, by meaning, best first.
+
+    Corrected entries are not returned.
+    """
     owner, memory = tenant_to_use(principal, tenant), await memory_of(request)
     async with parts_of(request).searches.turn(principal):
         found = await memory.search(owner, memory_id, body.query, limit=body.limit, consistency=consistency)
@@ -259,7 +262,7 @@ async def search_memory(
 async def await_commit(
     request: Request, principal: MemoryRead, memory_id: MemoryId, body: AwaitCommit, tenant: Tenant = None
 ) -> ValueBody:
-    """Wait until the changes before this request are in the database: committed, timeout or rejected."""
+    """Wait until changes before this request are in the database. The result is committed, timeout or rejected."""
     owner, memory = tenant_to_use(principal, tenant), await memory_of(request)
     return ValueBody(await memory.await_commit(owner, memory_id, body.timeout_seconds))
 
@@ -268,10 +271,10 @@ async def _commit(memory: MemoryService, tenant: str, memory_id: str, wait: str)
     if wait == "stored":
         return None
     try:
-        # The memory is not requested back for this.
+        # This read must not request the memory back from its owner.
         here = memory.forwarding(lambda _error: True)
         state = (await here.await_commit(tenant, memory_id, _WAIT_SECONDS)).state
     except MemoryOwnedElsewhere:
-        # The memory was handed over since the change: everything of it is in the database.
+        # The memory was handed over after the change, so all its changes are in the database.
         state = CommitState.COMMITTED
     return {"Memory-Commit": state.value}

@@ -24,7 +24,7 @@ router = RawRouter(prefix="/memory", tags=["memory"])
 
 @router.get("/status", response_model=MemoryNodeStatus, responses=answers())
 async def get_memory_status(request: Request, principal: MemoryAdmin) -> ValueBody:
-    """Return how the answering process stores memory, what it has not replicated, and its parked memories."""
+    """Return how this process stores memory, the operations that it has not replicated, and its parked memories."""
     require_platform(principal)
     return ValueBody(await (await memory_of(request)).status())
 
@@ -33,7 +33,7 @@ async def get_memory_status(request: Request, principal: MemoryAdmin) -> ValueBo
 async def retry_parked(
     request: Request, principal: MemoryAdmin, memory_id: MemoryId, tenant: Tenant = None
 ) -> JsonBody:
-    """Replicate the operations of a parked memory again; superseded ones are appended with new numbers."""
+    """Replicate the operations of a parked memory again. Superseded operations are appended with new numbers."""
     await (await memory_of(request)).retry_parked(tenant_to_use(principal, tenant), memory_id)
     return JsonBody({"retried": memory_id})
 
@@ -42,7 +42,10 @@ async def retry_parked(
 async def discard_parked(
     request: Request, principal: MemoryAdmin, memory_id: MemoryId, tenant: Tenant = None
 ) -> ValueBody:
-    """Drop the rejected operation of a parked memory, or all that wait if it was superseded. Return the first one."""
+    """Drop the rejected operation of a parked memory, or all pending ones if it was superseded.
+
+    Return the first of them.
+    """
     owner = tenant_to_use(principal, tenant)
     await audited(request, principal, owner, "memory.discard", memory_id)
     return ValueBody(await (await memory_of(request)).discard_parked(owner, memory_id))
@@ -64,7 +67,7 @@ async def reindex_memory(
 async def export_memory(
     request: Request, principal: MemoryAdmin, memory_id: MemoryId, tenant: Tenant = None
 ) -> ValueBody:
-    """Return everything of a memory: itself, all entries, and all fragments with their content."""
+    """Return the complete memory: its fields, all entries, and all fragments with their content."""
     return ValueBody(await (await memory_of(request)).export_memory(tenant_to_use(principal, tenant), memory_id))
 
 
@@ -75,7 +78,7 @@ async def export_tenant(
     tenant: Tenant = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
 ) -> ValueBody:
-    """Return everything of a tenant, one memory per page."""
+    """Return all memories of a tenant, one per page."""
     owner = tenant_to_use(principal, tenant)
     return ValueBody(await (await memory_of(request)).export_tenant(owner, after=cursor))
 
@@ -86,7 +89,7 @@ async def delete_tenant(
     principal: MemoryAdmin,
     confirm: Annotated[Name, Query(description="The tenant whose vaults and memories are all deleted.")],
 ) -> JsonBody:
-    """Delete every vault, memory and user of a tenant. `confirm` has to name the tenant."""
+    """Delete every vault, memory and user of a tenant. `confirm` must be the id of the tenant."""
     if not may_see(principal, confirm):
         raise InvalidRequest(f'confirm="{confirm}" does not name the tenant of the key. Nothing was deleted.')
     await audited(request, principal, confirm, "memory.delete_all", confirm)

@@ -22,7 +22,7 @@ router = RawRouter(prefix="/memory/memories/{memory_id}", tags=["memory"], route
 
 @router.post("/export", status_code=202, response_model=MemoryRunBody, responses=answers(404, 429))
 async def post_export(request: Request, principal: MemoryAdmin, memory_id: MemoryId, tenant: Tenant = None) -> JsonBody:
-    """Start a run that writes everything of a memory to its log, one JSON record per entry and fragment."""
+    """Start a run that writes a memory to its log, one JSON record per entry and fragment."""
     owner = tenant_to_use(principal, tenant)
     accepted = await start_export(parts_of(request).connection, owner, memory_id, actor=principal.actor)
     return JsonBody({"run_id": accepted.run_id}, 202)
@@ -37,7 +37,7 @@ async def post_import(
     tenant: Tenant = None,
     idempotency_key: IdempotencyKey = None,
 ) -> JsonBody:
-    """Start a run that adds entries, in their order, and writes fragments. Imports of one memory run one at a time."""
+    """Start a run that adds entries in their order and writes fragments. Imports of one memory run one at a time."""
     owner = tenant_to_use(principal, tenant)
     accepted = await start_import(
         parts_of(request).connection, owner, memory_id, body.given(), actor=principal.actor, key=idempotency_key
@@ -49,7 +49,7 @@ async def post_import(
 async def post_purge(
     request: Request, principal: MemoryAdmin, memory_id: MemoryId, body: PostPurge, tenant: Tenant = None
 ) -> JsonBody:
-    """Start a run that deletes the content of all entries, or of those before a time. Fragments stay."""
+    """Start a run that deletes the content of all entries, or of entries before a time. Fragments are kept."""
     owner = tenant_to_use(principal, tenant)
     accepted = await start_purge(parts_of(request).connection, owner, memory_id, body.before_us, actor=principal.actor)
     return JsonBody({"run_id": accepted.run_id}, 202)

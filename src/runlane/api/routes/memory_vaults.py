@@ -1,4 +1,4 @@
-"""Users, vaults and memories themselves."""
+"""Users, vaults and memories: create, list, change and delete them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from runlane.store.memory.auditing import audit_memory
 
 router = RawRouter(prefix="/memory", tags=["memory"])
 
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 MemoryId = Annotated[Name, Path(description="The memory's id.", examples=["mem_0192f3"])]
 VaultId = Annotated[Name, Path(description="The vault's id.", examples=["vault_0192f3"])]
 Cursor = Annotated[Name | None, Query(description="`next_cursor` of the previous page.")]
@@ -39,22 +39,23 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
 async def memory_of(request: Request) -> MemoryService:
-    """Return the memory of the process that received the request.
+    """Return the memory service of this process.
 
-    A change of a memory of another node is sent on if it may be, and the memory is requested from its owner otherwise.
+    A change of a memory that another node owns is forwarded if possible; otherwise the memory is requested from its
+    owner.
     """
     service = await parts_of(request).app.memory()
     return service.forwarding(partial(may_forward, request))
 
 
 async def audited(request: Request, principal: Principal, tenant: str, action: str, subject: str) -> None:
-    """Record an operation on a whole memory before it begins."""
+    """Record an operation on a whole memory in the audit log before the operation begins."""
     await audit_memory(parts_of(request).database, principal.actor, tenant, action, subject)
 
 
 @router.post("/users", status_code=201, response_model=MemoryUser, responses=answers(404, 409))
 async def post_user(request: Request, principal: MemoryAdmin, body: PostUser, tenant: Tenant = None) -> ValueBody:
-    """Create a user that memory is kept for. The vaults of a user are apart from those of others."""
+    """Create a user of memory. Vaults of different users are separate."""
     created = await (await memory_of(request)).create_user(
         tenant_to_use(principal, tenant),
         body.id,
@@ -75,7 +76,7 @@ async def get_user(
 
 @router.post("/vaults", status_code=201, response_model=Vault, responses=answers(404, 409))
 async def post_vault(request: Request, principal: MemoryWrite, body: PostVault, tenant: Tenant = None) -> ValueBody:
-    """Create a vault, which groups memories."""
+    """Create a vault, which is a group of memories."""
     created = await (await memory_of(request)).create_vault(
         tenant_to_use(principal, tenant), body.title, description=body.description, user_id=body.user_id or ""
     )
@@ -151,9 +152,9 @@ async def move_memory(
 async def delete_memory(
     request: Request, principal: MemoryAdmin, memory_id: MemoryId, tenant: Tenant = None
 ) -> JsonBody:
-    """Delete a memory with everything in it."""
+    """Delete a memory with all its entries and fragments."""
     owner, memory = tenant_to_use(principal, tenant), await memory_of(request)
-    # A request that is sent on is recorded by the owner of the memory.
+    # If the request is forwarded, the owner of the memory records it.
     record = partial(audited, request, principal, owner, "memory.delete", memory_id)
     await memory.delete_memory(owner, memory_id, record=record)
     return JsonBody({"deleted": memory_id})

@@ -46,7 +46,7 @@ async def run_orchestration(
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> JsonBody:
-    """Accept a run of an orchestration, pinned to the current versions."""
+    """Accept a run of an orchestration with the current versions of its definitions."""
     start = StartRequest(orchestration_id, body.message, body.input, body.options(idempotency_key))
     return await accept(request, principal, start, "orchestration", orchestration_id, traceparent, ORCHESTRATIONS)
 
@@ -55,7 +55,7 @@ async def run_orchestration(
 async def fork_run(
     request: Request, principal: RunsWrite, run_id: RunId, body: ForkRun, idempotency_key: IdempotencyKey = None
 ) -> JsonBody:
-    """Start a new run at a recorded step of this one; the steps before it are copied and not executed again."""
+    """Start a new run at a recorded step of this run. Earlier steps are copied and not executed again."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     accepted = await parts.app.fork(
@@ -73,7 +73,7 @@ async def fork_run(
 async def send_event(
     request: Request, principal: RunsWrite, run_id: RunId, name: EventName, body: SendEvent
 ) -> JsonBody:
-    """Send an event to the step that has waited longest for it; if none waits, to the first one that will."""
+    """Send an event to the step that has waited longest for it; if none waits, to the first step that will wait."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     status = await parts.app.send_event(run_id, name, body.data, sent_by=principal.name)
@@ -83,7 +83,7 @@ async def send_event(
 
 @single.get("/{run_id}/waits", response_model=WaitList, responses=answers(404))
 async def get_waits(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
-    """List the open waits of a run: people, times and events."""
+    """List the open waits of a run: for people, times and events."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     waits = await queries.get_waits(parts.database, run_id)

@@ -1,4 +1,4 @@
-"""Filters of runs: those of lists without an index, and those in the bodies of requests that change many runs."""
+"""Filters of runs: the filters of lists that have no index, and the filters in requests that change many runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Usd = Annotated[float | None, Query(ge=0, le=MAX_USD, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class CheckedFilters:
-    """Filters of lists that are checked run by run, as parameters of a request."""
+    """Filters that lists check run by run, as parameters of a request."""
 
-    worker: Annotated[Name | None, Query(description="The worker that executed them last.")] = None
+    worker: Annotated[Name | None, Query(description="The worker of their last attempt.")] = None
     session: Annotated[Name | None, Query(description="The chat session that they belong to.")] = None
     error_code: Annotated[Name | None, Query(description="The code or type of their error.")] = None
     definition: Annotated[
@@ -36,7 +36,7 @@ class CheckedFilters:
     max_cost_usd: Usd = None
 
     def apply(self, wanted: RunFilter) -> RunFilter:
-        """Return the filter with these."""
+        """Return the filter with these conditions added."""
         return replace(
             wanted,
             worker_id=self.worker,
@@ -59,8 +59,11 @@ def _us(seconds: float | None) -> int | None:
 
 
 def run_filter(principal: Principal, given: BulkFilter, possible: tuple[Status, ...]) -> RunFilter | None:
-    """Return the filter; None when nothing can match. An empty one would match everything, probably by mistake."""
-    # `roots: false` selects nothing by itself.
+    """Return the filter; None if nothing can match.
+
+    Raise InvalidRequest if it is empty, which is probably a mistake.
+    """
+    # `roots: false` does not restrict the selection.
     if not given.model_dump(exclude_none=True, exclude={"roots"} if given.roots is False else None):
         raise InvalidRequest("The filter is empty, which would match every run. Give at least one field.")
     statuses = tuple(status for status in possible if given.status is None or status in given.status)

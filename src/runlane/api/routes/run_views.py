@@ -1,4 +1,4 @@
-"""What a page about a run reads: events in both directions, whole values, the timeline and the graph."""
+"""The data of a page about a run: events in both directions, whole values, the timeline and the graph."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ async def get_events(
         list[Name] | None, Query(max_length=MAX_TYPES, description="Only these types. Repeat for several.")
     ] = None,
     path_prefix: Annotated[
-        StepPath | None, Query(description="Only events of steps whose path begins with this.")
+        StepPath | None, Query(description="Only events of steps whose path begins with this value.")
     ] = None,
     max_value_bytes: Annotated[
         int | None, Query(ge=64, le=10_000_000, description='Longer values become `{"$cut": bytes, "href": ...}`.')
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 500,
 ) -> Response:
-    """List stored events, each in the JSON of the stream. A page looks at no more than 20,000 events."""
+    """List stored events, each in the JSON format of the stream. A page scans at most 20,000 events."""
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
     wanted = EventQuery(
@@ -83,7 +83,7 @@ async def get_events(
     highest = max((line.seq for line in lines), default=after)
     plain = order == "asc" and not type and path_prefix is None
     if order == "asc" and found.looked_at is None and not plain and before is None:
-        # Everything up to the end was looked at, although not all of it matched.
+        # All events up to the end were scanned, although not all of them matched.
         highest = max(highest, standing.last_seq)
     head = orjson.dumps(
         {
@@ -101,7 +101,7 @@ async def get_events(
 
 @single.get("/{run_id}/values/{ref:path}", response_model=Any, responses=answers(404))
 async def get_value(request: Request, principal: RunsRead, run_id: RunId, ref: ValueRef) -> Response:
-    """Return one value of a run as a whole: the input, the result, or what an event or a step was cut of."""
+    """Return one whole value of a run: the input, the result, or a value that an event or a step has in part."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     found, value = False, None
@@ -115,8 +115,8 @@ async def get_value(request: Request, principal: RunsRead, run_id: RunId, ref: V
         case _:
             pass
     if not found:
-        raise NotFound(f'Run {run_id} has no value "{ref[:200]}". Use an address that an event or a step gives.')
-    # A download is never a page: its name comes from the id, and browsers must not guess its type.
+        raise NotFound(f'Run {run_id} has no value "{ref[:200]}". Use an address from an event or a step.')
+    # A browser must save the value and never show it as a page, so the name is set and the type must not be guessed.
     headers = {
         "Content-Disposition": f'attachment; filename="{run_id}.json"',
         "X-Content-Type-Options": "nosniff",
@@ -129,16 +129,16 @@ async def get_timeline(
     request: Request,
     principal: RunsRead,
     run_id: RunId,
-    parent: Annotated[str, Query(max_length=2000, description="Only what is inside this span.")] = "",
+    parent: Annotated[str, Query(max_length=2000, description="Only spans inside this span.")] = "",
     started_before: Annotated[Moment | None, Query(description="Only spans that begin before this time.")] = None,
     ended_after: Annotated[Moment | None, Query(description="Only spans that end at this time or later.")] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_SPANS)] = 2000,
 ) -> ValueBody:
-    """Return the steps of a run as spans of time: what is done, what runs, what waits.
+    """Return the steps of a run as spans of time: finished, running and waiting steps.
 
-    A loop or a parallel step with more than 20 parts is one span; its parts are read with `parent`. Model and tool
-    calls are shown inside the span that `parent` names.
+    A loop or a parallel step with more than 20 parts is one span; `parent` selects its parts. Model and tool calls are
+    returned inside the span that `parent` names.
     """
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
@@ -163,7 +163,7 @@ async def get_run_graph(
     run_id: RunId,
     path: Annotated[str, Query(max_length=2000, description="The step that runs an inner orchestration.")] = "",
 ) -> ValueBody:
-    """Return the graph of the version that the run is pinned to, and what the run has done with each step."""
+    """Return the graph of the run's version, with the status of each step in this run."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     return ValueBody(await read_run_graph(parts.database, await find_run(parts.database, run_id), path))
@@ -174,8 +174,10 @@ async def get_orchestration_graph(
     request: Request,
     principal: RunsRead,
     name: Annotated[Name, Path(description="The orchestration's id.", examples=["article"])],
-    version: Annotated[Name | None, Query(description="This version; without it the current one.")] = None,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    version: Annotated[Name | None, Query(description="The version; default is the current version.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
 ) -> ValueBody:
     """Return the steps of an orchestration and the edges between them, as `runlane graph` draws them."""
     database, owner = parts_of(request).database, tenant_to_use(principal, tenant)

@@ -40,7 +40,9 @@ async def list_runs(
     status: Annotated[list[Status] | None, Query(description="Repeat for several.")] = None,
     target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
     lane: Annotated[Name | None, Query()] = None,
-    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    tenant: Annotated[
+        Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
+    ] = None,
     key: Annotated[Key | None, Query(description="The ordering key.")] = None,
     accepted_from: Annotated[Moment | None, Query(description="RFC 3339; this moment or later.")] = None,
     accepted_before: Annotated[Moment | None, Query(description="RFC 3339; before this moment.")] = None,
@@ -48,7 +50,7 @@ async def list_runs(
     id_prefix: Annotated[
         str | None, Query(pattern=RUN_ID_PREFIX, description="The first characters of the id, such as `run_0192f3`.")
     ] = None,
-    tag: Annotated[list[Tag] | None, Query(max_length=MAX_TAGS, description="Repeat for runs that have all.")] = None,
+    tag: Annotated[list[Tag] | None, Query(max_length=MAX_TAGS, description="Repeat for runs with all tags.")] = None,
     parent: Annotated[Name | None, Query(description="The run that started them as tools.")] = None,
     schedule_id: Annotated[Name | None, Query(description="The schedule that started them.")] = None,
     forked_from: Annotated[Name | None, Query(description="The run that they were forked from.")] = None,
@@ -59,7 +61,8 @@ async def list_runs(
     """Find runs, newest first.
 
     Statuses, target, lane, key, session, tag, schedule, forks and parent have indexes. A page checks other filters, and
-    those beside a key, a tag, a schedule or forks, on at most 10,000 runs; then it is `truncated` and has a cursor.
+    further filters in addition to a key, a tag, a schedule or forks, on at most 10,000 runs; beyond that it is
+    `truncated` and has a cursor.
     """
     wanted = RunFilter(
         statuses=tuple(status or ()),
@@ -84,7 +87,7 @@ async def list_runs(
 
 @single.get("/{run_id}", response_model=Run, responses=answers(404))
 async def get_run(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
-    """Return a run with its input, and its result or error once it has ended."""
+    """Return a run with its input and, if it has ended, its result or error."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_run(parts.database, run_id))
@@ -114,7 +117,7 @@ async def get_start(
     run_id: RunId,
     start_id: Annotated[Name, Path(description="The `start_id` of the response to the start.")],
 ) -> ValueBody:
-    """Return one start that a batch has collected, with its part of the result."""
+    """Return one start that a batch has collected, with its part of the batch's result."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_start(parts.database, run_id, start_id))
@@ -128,7 +131,7 @@ async def get_steps(
     cursor: Annotated[str | None, Query(max_length=2100, description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = MAX_PAGE,
 ) -> ValueBody:
-    """List the finished steps of a run in the order they were recorded; a task's checkpoint is a step."""
+    """List the finished steps of a run in the order in which they were recorded. A task's checkpoint is a step."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_step_page(parts.database, run_id, cursor, limit))
@@ -143,7 +146,7 @@ async def get_logs(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     event: Annotated[Name | None, Query(description="Only lines of this event, such as `log`.")] = None,
 ) -> ValueBody:
-    """Return log lines for polling. An index is an event's number minus one, so deletions never shift it."""
+    """Return log lines for polling. An index is an event's number minus one, so deletions do not shift it."""
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
     return ValueBody(await queries.get_logs(parts.database, run_id, standing, since, limit, event))
@@ -156,7 +159,7 @@ async def wait_for_run(
     run_id: RunId,
     timeout_seconds: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = 30.0,
 ) -> ValueBody:
-    """Return the run once it has ended, or as it is after the timeout: look at `status`."""
+    """Return the run when it has ended or when the timeout is over; `status` shows which."""
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
     if not standing.status.terminal:

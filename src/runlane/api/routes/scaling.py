@@ -1,4 +1,4 @@
-"""The numbers from which an autoscaler chooses the number of workers."""
+"""The figures from which an autoscaler computes the number of workers."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ async def get_scaling(
     ] = None,
     concurrency: Annotated[int, Query(ge=1, le=10_000, description="The slots of one worker.")] = 1,
 ) -> ValueBody:
-    """Return how many slots the runs need that are running or could start. At most a second old.
+    """Return the number of slots for the runs that are running or could start. The value is at most a second old.
 
-    For keys of the default tenant and platform admins, because the numbers include the runs of every tenant.
+    The request needs a key of the default tenant or a platform admin, because it includes the runs of every tenant.
     """
     require_platform(principal)
     names = None if lanes is None else {name.strip() for name in lanes.split(",") if name.strip()}

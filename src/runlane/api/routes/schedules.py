@@ -39,10 +39,10 @@ router = RawRouter(tags=["schedules"], route_class=LargeBodyRoute)
 changes = RawRouter(tags=["schedules"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 ScheduleId = Annotated[Name, Path(description="The schedule's id.", examples=["nightly-report"])]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 IfMatch = Annotated[
     str | None,
-    Header(max_length=40, description="The version that the caller has read; 412 if it is another.", examples=["3"]),
+    Header(max_length=40, description="The version that the caller has read; 412 if it changed.", examples=["3"]),
 ]
 
 
@@ -54,7 +54,7 @@ async def get_schedules(
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     firings: Annotated[
-        int, Query(ge=0, le=MAX_LATEST, description="How many of the latest firings of each are returned.")
+        int, Query(ge=0, le=MAX_LATEST, description="The number of latest firings that each schedule includes.")
     ] = 0,
 ) -> JsonBody:
     """List the schedules of a tenant by id."""
@@ -67,7 +67,7 @@ async def get_schedules(
 async def post_schedule(
     request: Request, principal: SchedulesWrite, body: PutSchedule, tenant: Tenant = None
 ) -> ValueBody:
-    """Create a schedule. `warnings` of the response name what may surprise."""
+    """Create a schedule. `warnings` in the response list unexpected effects of the settings."""
     owner = tenant_to_use(principal, tenant)
     created = await (await _verbs(request)).create(owner, body, actor=principal.actor)
     return _versioned(created, 201)
@@ -77,7 +77,7 @@ async def post_schedule(
 async def preview_schedule(
     request: Request, principal: RunsRead, body: PreviewSchedule, tenant: Tenant = None
 ) -> ValueBody:
-    """Explain times in words and return their next slots, without storing anything."""
+    """Return a description of times in words and their next slots. Nothing is stored."""
     owner = tenant_to_use(principal, tenant)
     return ValueBody(await (await _verbs(request)).preview(owner, body.timing(), body.count))
 
@@ -86,7 +86,7 @@ async def preview_schedule(
 async def get_schedule(
     request: Request, principal: RunsRead, schedule_id: ScheduleId, tenant: Tenant = None
 ) -> ValueBody:
-    """Return a schedule. The header ETag has its version."""
+    """Return a schedule. The header ETag contains its version."""
     return _versioned(await (await _verbs(request)).get(tenant_to_use(principal, tenant), schedule_id))
 
 
@@ -99,7 +99,7 @@ async def put_schedule(
     if_match: IfMatch = None,
     tenant: Tenant = None,
 ) -> ValueBody:
-    """Replace the settings of a schedule. New times begin after the change."""
+    """Replace the settings of a schedule. Slots of the new times begin after the change."""
     if body.id != schedule_id:
         raise InvalidRequest(f'id="{body.id}" differs from the path, which names "{schedule_id}". Use the same id.')
     owner = tenant_to_use(principal, tenant)
@@ -135,7 +135,7 @@ async def remove_schedule(
     if_match: IfMatch = None,
     tenant: Tenant = None,
 ) -> ValueBody:
-    """Delete a schedule and its firings. Its runs stay."""
+    """Delete a schedule and its firings. Its runs are kept."""
     owner = tenant_to_use(principal, tenant)
     verbs = await _verbs(request)
     return ValueBody(await verbs.delete(owner, schedule_id, actor=principal.actor, version=_version(if_match)))
@@ -154,7 +154,7 @@ async def pause_schedule(
 async def resume_schedule(
     request: Request, principal: SchedulesWrite, schedule_id: ScheduleId, body: ResumeSchedule, tenant: Tenant = None
 ) -> JsonBody:
-    """Resume a schedule. Slots of the pause are recorded as missed unless `catch_up` starts them."""
+    """Resume a schedule. Slots during the pause are recorded as missed unless `catch_up` starts them."""
     owner = tenant_to_use(principal, tenant)
     resumed, firings = await (await _verbs(request)).resume(
         owner, schedule_id, actor=principal.actor, catch_up=body.catch_up
@@ -166,7 +166,10 @@ async def resume_schedule(
 async def trigger_schedule(
     request: Request, principal: SchedulesWrite, schedule_id: ScheduleId, body: TriggerSchedule, tenant: Tenant = None
 ) -> ValueBody:
-    """Start a run of a schedule now, even of a paused one. The response names the run, or why there is none."""
+    """Start a run of a schedule now, even if it is paused.
+
+    The response names the run, or the reason why none started.
+    """
     owner = tenant_to_use(principal, tenant)
     firing = await (await _verbs(request)).trigger(
         owner, schedule_id, actor=principal.actor, input=body.input, overlap=body.overlap
@@ -178,7 +181,7 @@ async def trigger_schedule(
 async def backfill_schedule(
     request: Request, principal: SchedulesWrite, schedule_id: ScheduleId, body: BackfillSchedule, tenant: Tenant = None
 ) -> ValueBody:
-    """Decide again about at most 1000 slots of the past that have started nothing."""
+    """Decide again about at most 1000 past slots that started no run."""
     owner = tenant_to_use(principal, tenant)
     done = await (await _verbs(request)).backfill(
         owner,
@@ -235,5 +238,5 @@ def _version(if_match: str | None) -> int | None:
         return None
     text = if_match.removeprefix("W/").strip('"')
     if not text.isdecimal():
-        raise InvalidRequest(f"If-Match={if_match!r} is not a version of a schedule. Send the number that it shows.")
+        raise InvalidRequest(f"If-Match={if_match!r} is not a version of a schedule. Send the number in its ETag.")
     return int(text)

@@ -27,7 +27,7 @@ SecretName = Annotated[
     str,
     Path(description="The name that definitions refer to.", pattern=f"^{NAME_PATTERN}$", examples=["GITHUB_TOKEN"]),
 ]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 _MAX_UNREADABLE = 1000
 
 
@@ -49,7 +49,7 @@ async def get_secrets(
 async def get_secret_users(
     request: Request, principal: SecretsManage, name: SecretName, tenant: Tenant = None
 ) -> JsonBody:
-    """List the definitions that refer to a secret, whether it exists or not; at most 500."""
+    """List the definitions that refer to a secret, even if the secret does not exist; at most 500."""
     found = await find_secret_users(parts_of(request).database, tenant_to_use(principal, tenant), name)
     return JsonBody({"used_by": [asdict(user) for user in found]})
 
@@ -66,7 +66,7 @@ async def put_secret(request: Request, principal: SecretsManage, name: SecretNam
 async def remove_secret(
     request: Request, principal: SecretsManage, name: SecretName, tenant: Tenant = None
 ) -> ValueBody:
-    """Delete a secret. Definitions that refer to it fail from then on."""
+    """Delete a secret. Definitions that refer to it fail afterwards."""
     owner = tenant_to_use(principal, tenant)
     deleted = await parts_of(request).connection.vault.delete(owner, name, actor=principal.actor)
     return ValueBody(deleted)
@@ -74,7 +74,10 @@ async def remove_secret(
 
 @changes.post("/secrets/rotate", response_model=RotatedSecrets, responses=answers(404, 409))
 async def post_rotate(request: Request, principal: SecretsManage, body: RotateSecrets) -> ValueBody:
-    """Re-encrypt secrets of older keys with the server's first key. Safe to repeat, and while they are in use."""
+    """Re-encrypt secrets of older keys with the server's first key.
+
+    The request can be repeated, even while runs use secrets.
+    """
     only = tenant_to_list(principal, body.tenant)
     done = await parts_of(request).connection.vault.rotate(actor=principal.actor, tenant=only)
     return ValueBody(replace(done, unreadable=done.unreadable[:_MAX_UNREADABLE]))

@@ -1,4 +1,4 @@
-"""The live stream of a run: SSE with numbers as ids, resumed by Last-Event-ID."""
+"""The live stream of a run: SSE with event numbers as ids, which Last-Event-ID resumes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "One frame per event: `id` is its number, `data` its JSON. Live values such as progress have "
-        "no id. After `done` the stream ends; a reader that reconnects after the end gets `stream_complete`. Where "
-        "events that the reader does not have are no longer kept, `truncated` names the next one.",
+        "no id. The stream ends after `done`; a reader that reconnects after the end gets `stream_complete`. If "
+        "the next events of the reader were deleted, `truncated` names the first stored one.",
         "content": {
             "text/event-stream": {
                 "schema": {
@@ -44,13 +44,13 @@ async def stream_run(
     principal: RunsRead,
     run_id: RunId,
     last_event_id: Annotated[
-        str | None, Header(description="The number of the last event that the reader has.")
+        str | None, Header(description="The number of the last event that the reader has received.")
     ] = None,
     after: Annotated[
-        int | None, Query(ge=0, le=MAX_SEQ, description="The same, for clients that cannot set the header.")
+        int | None, Query(ge=0, le=MAX_SEQ, description="Like Last-Event-ID, for clients without headers.")
     ] = None,
 ) -> Response:
-    """Follow a run: everything after the given number, then live until it ends."""
+    """Follow a run: stored events after the given number, then live events until the run has ended."""
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
     number = after or 0

@@ -36,7 +36,7 @@ router = RawRouter(tags=["stream tokens"])
 
 
 class StreamTokenRequest(RequestModel):
-    """What the token opens: one run, one conversation or one thread."""
+    """The subject of the token: one run, one conversation or one thread."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"run_id": "run_01a1eaf8", "ttl_seconds": 300}]})
 
@@ -53,7 +53,7 @@ class StreamTokenRequest(RequestModel):
 
     @property
     def subject(self) -> tuple[StreamScope, str]:
-        """What the token is for."""
+        """The scope and the id of the subject."""
         if self.run_id is not None:
             return StreamScope.RUN, self.run_id
         if self.session_id is not None:
@@ -65,11 +65,11 @@ class StreamTokenRequest(RequestModel):
 async def create_stream_token(request: Request, principal: RunsRead, body: StreamTokenRequest) -> JsonBody:
     """Issue a token for the streams of a run, a conversation or a thread. Send it as `?stream_token=`.
 
-    It is valid until it expires or the key of this request is revoked.
+    The token is valid until it expires or the key of this request is revoked.
     """
     parts = parts_of(request)
     if isinstance(principal, StreamPrincipal):
-        raise Forbidden("A stream token cannot issue another one. Use a key.")
+        raise Forbidden("A stream token cannot issue another token. Use a key.")
     scope, subject = body.subject
     await _require(parts, principal, scope, subject)
     expires_at = int(time.time()) + body.ttl_seconds

@@ -1,4 +1,4 @@
-"""Health, readiness, metrics, and the API reference page, which needs no network."""
+"""Health, readiness, metrics, and the API reference page, which loads nothing from other servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from runlane.version import VERSION
 _PAGE: Final = files("runlane.api").joinpath("docs.html").read_text(encoding="utf-8")
 _SCRIPT: Final = _PAGE.partition("<script>")[2].partition("</script>")[0]
 _SCRIPT_HASH: Final = b64encode(sha256(_SCRIPT.encode()).digest()).decode()
-# The page runs its own script, reads only this server, and cannot be framed by another page.
+# The page runs only its own script, reads only from this server, and cannot be framed by another page.
 _PAGE_HEADERS: Final = {
     "Content-Security-Policy": f"default-src 'none'; script-src 'sha256-{_SCRIPT_HASH}'; style-src 'unsafe-inline'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -44,7 +44,7 @@ router = RawRouter(tags=["system"])
 
 @public.get("/health", response_model=Alive)
 async def get_health(request: Request) -> JsonBody:
-    """Return that the process runs and its event loop responds."""
+    """Return `ok` if the process runs and its event loop responds."""
     identity: Identity | None = request.app.state.identity
     return JsonBody({"status": "ok", "version": VERSION, "dev": None if identity is None else asdict(identity)})
 
@@ -52,7 +52,7 @@ async def get_health(request: Request) -> JsonBody:
 @public.get(
     "/ready",
     response_model=Ready,
-    responses={503: {"model": Ready, "description": "Not ready; `problems` says why."}},
+    responses={503: {"model": Ready, "description": "Not ready; `problems` lists the reasons."}},
 )
 async def get_ready(request: Request) -> JsonBody:
     """Return whether this process can serve requests: the database responds, accepts writes and has the schema."""
@@ -93,9 +93,9 @@ async def get_ready(request: Request) -> JsonBody:
     },
 )
 async def get_metrics(request: Request, principal: WorkersView) -> Response:
-    """Metrics of this process and of the lanes, for Prometheus.
+    """Return metrics of this process and of the lanes, for Prometheus.
 
-    They concern the runs of every tenant, so they need a key of the platform's own tenant.
+    They include the runs of every tenant, so the request needs a key of the default tenant.
     """
     require_platform(principal)
     return Response(await scrape(parts_of(request)), media_type=CONTENT_TYPE)

@@ -1,4 +1,4 @@
-"""Accepting runs: one task, or a batch. 202 is sent after the commit."""
+"""Accept runs: one run of a task, or a batch. The response 202 is sent after the commit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def run_task(
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> JsonBody:
-    """Accept a run of a task. When the response is sent, the run is stored and will end."""
+    """Accept a run of a task. When the response is sent, the run is stored, so it survives a crash of this server."""
     wanted = TaskRequest(name, body.input, body.options(idempotency_key))
     return await accept(request, principal, wanted, "task", name, traceparent)
 
@@ -61,10 +61,10 @@ async def run_batch(
     body: BatchRequest,
     traceparent: Traceparent = None,
 ) -> JsonBody:
-    """Accept many runs, in order. Every one is checked before the first is stored."""
+    """Accept many runs, in order. All of them are checked before the first is stored."""
     parts = parts_of(request)
     key = request.headers.get("idempotency-key")
-    # Each run gets a key of its own, so that a batch repeated after a crash finds the runs that it created.
+    # Each run gets its own key, so that a batch that is repeated after a crash finds the runs that it created.
     requests = [
         TaskRequest(
             item.task,
@@ -102,13 +102,13 @@ async def accept(
 
 
 async def accepted_answer(parts: Services, accepted: Accepted, root: str) -> JsonBody:
-    """Return the response to an accepted request; a repeated one gets the same response."""
+    """Return the response to an accepted request. A repeated request gets the same response."""
     status = await first_status(parts, accepted.run_id) if accepted.replayed else None
     return accepted_reply(accepted, status, root=root)
 
 
 async def first_status(parts: Services, run_id: str) -> str | None:
-    """Return the status that a run was accepted with, so that a repeated request gets the same response."""
+    """Return the status with which a run was accepted, so that a repeated request gets the same response."""
     lines = await read_page(parts.database, run_id, 0, 1)
     if not lines or lines[0].type != EventType.QUEUED:
         return None

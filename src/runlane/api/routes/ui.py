@@ -1,4 +1,4 @@
-"""Sessions of browsers, and what a page needs to know about its server."""
+"""Browser sessions, and the information that a page needs about its server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SessionId = Annotated[str, Path(description="The session's id.", max_length=64)]
 
 @public.get("/info", response_model=ServerInfo, responses=answers())
 async def get_server_info(request: Request) -> JsonBody:
-    """Return the version and whether a key is needed; with a valid key also features, limits and retention."""
+    """Return the version and whether a key is needed. With a valid key, add features, limits and retention."""
     parts = parts_of(request)
     principal = await identify_optional(request)
     info = ServerInfo(
@@ -89,7 +89,7 @@ def _details(request: Request, parts: Services, info: ServerInfo) -> ServerInfo:
 
 @public.post("/ui/session", status_code=204, response_class=Response, responses=answers(409, 413, 429))
 async def post_session(request: Request, body: SignIn) -> Response:
-    """Sign a browser in: a valid key becomes a cookie that scripts cannot read.
+    """Sign a browser in: exchange a valid key for a cookie that scripts cannot read.
 
     The request must come from a page of this server and have the header `X-Runlane-UI`.
     """
@@ -109,7 +109,7 @@ async def post_session(request: Request, body: SignIn) -> Response:
 
 @public.delete("/ui/session", status_code=204, response_class=Response, responses=answers())
 async def delete_session(request: Request) -> Response:
-    """Sign the browser out. Repeating is harmless."""
+    """Sign the browser out. The request can be repeated safely."""
     require_own_page(request)
     await _end_current(request, parts_of(request))
     response = Response(status_code=204, headers={"Cache-Control": "no-store"})
@@ -119,7 +119,7 @@ async def delete_session(request: Request) -> Response:
 
 @router.get("/ui/sessions", response_model=SESSIONS.schema, responses=answers())
 async def get_sessions(request: Request, principal: Anyone) -> JsonBody:
-    """List the browsers that are signed in with the caller's key; with `keys:manage`, with any key of the tenant."""
+    """List the browser sessions of the caller's key; with `keys:manage`, of every key of the tenant."""
     tenant, only_key = _own(principal)
     found = await list_sessions(parts_of(request).database, tenant=tenant, only_key=only_key)
     return SESSIONS.all([session.marked(session.id == principal.session_id) for session in found])
@@ -134,7 +134,7 @@ async def delete_one_session(request: Request, principal: Anyone, session_id: Se
 
 
 def _own(principal: Principal) -> tuple[str | None, str | None]:
-    """Return the tenant and the key whose sessions the principal sees."""
+    """Return the tenant and the key whose sessions the principal may see; None for all."""
     manages = Permission.KEYS_MANAGE in principal.permissions
     return tenant_to_list(principal), None if manages else principal.key_id
 
@@ -149,4 +149,4 @@ async def _end_current(request: Request, parts: Services) -> None:
             parts.database, found.id, actor=found.principal.actor, tenant=None, only_key=found.principal.key_id
         )
     except NotFound:
-        return  # another request of the same browser has ended it
+        return  # another request of the same browser has ended the session

@@ -1,4 +1,4 @@
-"""Visibility of runs: a caller sees its own tenant's runs; the others do not exist for it."""
+"""Visibility of runs: a caller sees the runs of its tenant; other runs do not exist for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 async def require_visible(parts: Services, principal: Principal, run_id: str) -> RunStanding:
-    """Return the run's standing if the caller may see it, and what it contains."""
+    """Return the run's standing. Raise RunNotFound if the caller may not see the run."""
     if _ID.fullmatch(run_id) is None:
         raise RunNotFound(run_id)
     standing = await find_standing(parts.database, run_id)

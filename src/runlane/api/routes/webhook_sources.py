@@ -27,13 +27,16 @@ changes = RawRouter(tags=["incoming webhooks"], route_class=IdempotentRoute, dep
 hooks = RawRouter(tags=["incoming webhooks"])
 
 SourceName = Annotated[str, Path(description="The source's name.", pattern=SOURCE_NAME, examples=["github"])]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Token = Annotated[str, Path(description="The token of a source.", max_length=100)]
 
 
 @hooks.post("/hooks/{token}", status_code=202, response_model=HookReceived, responses=answers(404, 413, 429))
 async def post_hook(request: Request, token: Token) -> JsonBody:
-    """Receive a webhook: verified, then stored as an event. No API key; the source's verifier decides."""
+    """Receive a webhook: verify it, then store it as an event.
+
+    It needs no API key, because the source verifies the sender.
+    """
     parts = parts_of(request)
 
     async def read() -> HookRequest:
@@ -66,7 +69,7 @@ async def get_source(request: Request, principal: SecretsManage, name: SourceNam
 async def put_webhook_source(
     request: Request, principal: SecretsManage, name: SourceName, body: PutSource
 ) -> ValueBody:
-    """Create a source, or replace its settings and its secret. Of a new one, the response has its path, once."""
+    """Create a source, or replace its settings and its secret. The response to a creation contains its path once."""
     connection = parts_of(request).connection
     owner = tenant_to_use(principal, body.tenant)
     return ValueBody(
@@ -80,7 +83,7 @@ async def put_webhook_source(
 async def post_source_token(
     request: Request, principal: SecretsManage, name: SourceName, tenant: Tenant = None
 ) -> ValueBody:
-    """Give a source a new path; the old one is rejected from then on."""
+    """Create a new path for a source. Requests to the old path are rejected."""
     owner = tenant_to_use(principal, tenant)
     return ValueBody(await rotate_token(parts_of(request).database, owner, name, actor=principal.actor))
 
@@ -89,6 +92,6 @@ async def post_source_token(
 async def remove_source(
     request: Request, principal: SecretsManage, name: SourceName, tenant: Tenant = None
 ) -> ValueBody:
-    """Delete a source; its events stay."""
+    """Delete a source. Its events are kept."""
     owner = tenant_to_use(principal, tenant)
     return ValueBody(await delete_source(parts_of(request).database, owner, name, actor=principal.actor))

@@ -1,4 +1,4 @@
-"""Webhooks: endpoints, their secrets and tests, the log of deliveries, replays."""
+"""Webhooks: endpoints, their secrets and tests, the log of deliveries, and replays."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ changes = RawRouter(tags=["webhooks"], route_class=IdempotentRoute, dependencies
 
 EndpointId = Annotated[Key, Path(description="The endpoint's id.", examples=["we_0192f3a1b2c37abc8def0123456789ab"])]
 DeliveryId = Annotated[Key, Path(description="The delivery's id.", examples=["whd_0192f3a1b2c37abc8def0123456789ab"])]
-Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 Cursor = Annotated[Key | None, Query(description="`next_cursor` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
@@ -89,7 +89,7 @@ async def get_keys(request: Request, principal: RunsRead, tenant: Tenant = None)
 async def get_endpoints(
     request: Request, principal: RunsRead, tenant: Tenant = None, cursor: Cursor = None, limit: Limit = 100
 ) -> JsonBody:
-    """List the endpoints. Without webhooks:write, of their URLs only the origins are shown."""
+    """List the endpoints. Without webhooks:write, only the origins of their URLs are shown."""
     only = tenant_to_list(principal, tenant)
     found = await list_endpoints(parts_of(request).database, only, after=cursor, limit=limit)
     return ENDPOINTS.page([_shown(principal, endpoint) for endpoint in found], limit)
@@ -97,7 +97,7 @@ async def get_endpoints(
 
 @changes.post("/webhooks/endpoints", status_code=201, response_model=CreatedEndpoint, responses=answers(404, 409))
 async def post_endpoint(request: Request, principal: WebhooksWrite, body: NewEndpoint) -> JsonBody:
-    """Create an endpoint. Its secret is shown this once. 409 if the server has no encryption key."""
+    """Create an endpoint. Only this response contains its secret. 409 if the server has no encryption key."""
     tenant = tenant_to_use(principal, body.tenant)
     fields = endpoint_fields(body.model_dump(exclude={"tenant", "signature"}))
     endpoint, secret = await _manager(request).create(tenant, fields, signature=body.signature, actor=principal.actor)
@@ -114,7 +114,7 @@ async def get_endpoint(request: Request, principal: RunsRead, endpoint_id: Endpo
 async def patch_endpoint(
     request: Request, principal: WebhooksWrite, endpoint_id: EndpointId, body: PatchEndpoint
 ) -> ValueBody:
-    """Change an endpoint. Messages that are stored already go to the new URL."""
+    """Change an endpoint. Stored messages that are not delivered yet go to the new URL."""
     await _visible(parts_of(request), principal, endpoint_id)
     fields = endpoint_fields(body.model_dump(exclude={"version"}))
     changed = await _manager(request).change(endpoint_id, fields, version=body.version, actor=principal.actor)
@@ -123,7 +123,7 @@ async def patch_endpoint(
 
 @changes.delete("/webhooks/endpoints/{endpoint_id}", response_model=WebhookEndpoint, responses=answers(404, 409))
 async def remove_endpoint(request: Request, principal: WebhooksWrite, endpoint_id: EndpointId) -> ValueBody:
-    """Delete an endpoint. What was not delivered is discarded."""
+    """Delete an endpoint. Messages that were not delivered are discarded."""
     parts = parts_of(request)
     await _visible(parts, principal, endpoint_id)
     return ValueBody(await delete_endpoint(parts.database, endpoint_id, actor=principal.actor))
@@ -156,7 +156,7 @@ async def post_disable(
 async def post_rotate(
     request: Request, principal: WebhooksWrite, endpoint_id: EndpointId, body: RotateSecret
 ) -> ValueBody:
-    """Replace the secret of an endpoint. The new one is shown this once."""
+    """Replace the secret of an endpoint. Only this response contains the new secret."""
     await _visible(parts_of(request), principal, endpoint_id)
     secret = await _manager(request).rotate(endpoint_id, overlap_hours=body.overlap_hours, actor=principal.actor)
     return ValueBody(secret)
@@ -164,21 +164,21 @@ async def post_rotate(
 
 @router.get("/webhooks/endpoints/{endpoint_id}/secret", response_model=WebhookSecret, responses=answers(404, 409))
 async def get_secret(request: Request, principal: SecretsManage, endpoint_id: EndpointId) -> ValueBody:
-    """Show the secret of an endpoint. The audit log notes it."""
+    """Return the secret of an endpoint. The audit log records the request."""
     await _visible(parts_of(request), principal, endpoint_id)
     return ValueBody(await _manager(request).reveal(endpoint_id, actor=principal.actor))
 
 
 @router.get("/webhooks/secret", response_model=WebhookSecret, responses=answers(404, 409))
 async def get_default_secret(request: Request, principal: SecretsManage, tenant: Tenant = None) -> ValueBody:
-    """Show the secret that signs the webhooks of runs without a secret of their own. The audit log notes it."""
+    """Return the secret that signs the webhooks of runs without their own secret. The audit log records the request."""
     owner = tenant_to_use(principal, tenant)
     return ValueBody(await _manager(request).reveal_default(owner, actor=principal.actor))
 
 
 @changes.post("/webhooks/secret/rotate", response_model=WebhookSecret, responses=answers(404, 409))
 async def post_rotate_default(request: Request, principal: WebhooksWrite, body: RotateDefaultSecret) -> ValueBody:
-    """Create or replace the secret that signs the webhooks of runs without a secret of their own."""
+    """Create or replace the secret that signs the webhooks of runs without their own secret."""
     tenant = tenant_to_use(principal, body.tenant)
     secret = await _manager(request).rotate_default(tenant, overlap_hours=body.overlap_hours, actor=principal.actor)
     return ValueBody(secret)
@@ -199,7 +199,7 @@ async def get_deliveries(
     status: Annotated[DeliveryStatus | None, Query()] = None,
     type: Annotated[Name | None, Query()] = None,  # noqa: A002 - the word of the API
     run_id: Annotated[Key | None, Query()] = None,
-    since: Annotated[Moment | None, Query(description="Only deliveries that were created then or later.")] = None,
+    since: Annotated[Moment | None, Query(description="Only deliveries created at this time or later.")] = None,
     tenant: Tenant = None,
     cursor: Cursor = None,
     limit: Limit = 50,
@@ -221,7 +221,10 @@ async def get_deliveries(
 
 @router.get("/webhooks/deliveries/{delivery_id}", response_model=WebhookDeliveryLog, responses=answers(404))
 async def get_delivery(request: Request, principal: RunsRead, delivery_id: DeliveryId) -> ValueBody:
-    """Return a delivery with its body and every try. Without webhooks:write, of its headers only the names."""
+    """Return a delivery with its body and every attempt.
+
+    Without webhooks:write, only the names of its headers are shown.
+    """
     found = await _visible_delivery(parts_of(request), principal, delivery_id)
     if Permission.WEBHOOKS_WRITE in principal.permissions:
         return ValueBody(found)
@@ -237,7 +240,7 @@ async def get_delivery(request: Request, principal: RunsRead, delivery_id: Deliv
 async def post_replay(
     request: Request, principal: WebhooksWrite, delivery_id: DeliveryId, body: ReplayDelivery
 ) -> ValueBody:
-    """Send a message again, with its id and the current secret. Allowed for disabled endpoints, too."""
+    """Send a message again, with its id and the current secret. This is also allowed for disabled endpoints."""
     parts = parts_of(request)
     await _visible_delivery(parts, principal, delivery_id)
     replayed = await replay_delivery(parts.database, delivery_id, max_tries=body.max_tries, actor=principal.actor)
@@ -246,7 +249,7 @@ async def post_replay(
 
 @changes.post("/webhooks/replay", status_code=202, response_model=WebhookReplay, responses=answers(404, 409))
 async def post_replay_many(request: Request, principal: WebhooksWrite, body: ReplayDeliveries) -> ValueBody:
-    """Send the newest matching messages again, a thousand per request."""
+    """Send the newest matching messages again, at most a thousand per request."""
     replayed = await replay_many(
         parts_of(request).database,
         tenant_to_use(principal, body.tenant),

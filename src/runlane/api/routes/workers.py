@@ -1,4 +1,4 @@
-"""One worker: what it executes; and draining workers from outside, one or all of a version."""
+"""Workers: what one executes, and draining one worker or all workers of a version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WorkerId = Annotated[str, Path(max_length=100, description="The worker's id.", e
 
 @router.get("/workers/{worker_id}", response_model=WorkerDetail, responses=answers(404))
 async def get_worker(request: Request, principal: WorkersView, worker_id: WorkerId) -> JsonBody:
-    """Return a worker, even one that ended within a day, with up to 100 of its runs and of its lost attempts."""
+    """Return a worker, with up to 100 of its runs and of its lost attempts. It may have ended within the last day."""
     database = parts_of(request).database
     worker = await find_worker(database, worker_id)
     tenant = tenant_to_list(principal)
@@ -46,25 +46,28 @@ async def get_worker(request: Request, principal: WorkersView, worker_id: Worker
 
 @changes.post("/workers/drain", response_model=WORKERS.schema, responses=answers())
 async def drain_version(request: Request, principal: WorkersManage, body: WorkerVersion) -> JsonBody:
-    """Drain every live worker of a version; return those that were not draining yet."""
+    """Drain every live worker of a version. Return the workers that were not draining before."""
     return await _set_version(request, principal, body.version, draining=True)
 
 
 @changes.post("/workers/resume", response_model=WORKERS.schema, responses=answers())
 async def resume_version(request: Request, principal: WorkersManage, body: WorkerVersion) -> JsonBody:
-    """Let every drained worker of a version claim runs again; return those that had been drained."""
+    """Resume every drained worker of a version, so that it claims runs again.
+
+    Return the workers that had been drained.
+    """
     return await _set_version(request, principal, body.version, draining=False)
 
 
 @changes.post("/workers/{worker_id}/drain", response_model=WorkerInfo, responses=answers(404, 409))
 async def drain_worker(request: Request, principal: WorkersManage, worker_id: WorkerId) -> ValueBody:
-    """Let a worker finish its runs and claim no more, from its next heartbeat on. Its process continues."""
+    """Drain a worker: from its next heartbeat it claims no more runs and finishes its own. Its process continues."""
     return await _set(request, principal, worker_id, draining=True)
 
 
 @changes.post("/workers/{worker_id}/resume", response_model=WorkerInfo, responses=answers(404, 409))
 async def resume_worker(request: Request, principal: WorkersManage, worker_id: WorkerId) -> ValueBody:
-    """Let a drained worker claim runs again."""
+    """Resume a drained worker, so that it claims runs again."""
     return await _set(request, principal, worker_id, draining=False)
 
 

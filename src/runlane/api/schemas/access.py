@@ -15,7 +15,7 @@ from runlane.domain.tenant import MAX_COST_USD, MAX_LIMIT, MAX_RATE, MAX_SCHEDUL
 from runlane.store.access.keys import MAX_LIFE_SECONDS
 
 Weight = Annotated[
-    float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT, description="Its share of the starts in a lane, relative to others.")
+    float, Field(ge=MIN_WEIGHT, le=MAX_WEIGHT, description="The share of a lane's starts, relative to other tenants.")
 ]
 
 
@@ -26,7 +26,9 @@ class NewKey(RequestModel):
 
     name: Name
     role: Name
-    tenant: Name | None = Field(default=None, description="For platform admins; others create their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
     expires_in_seconds: float | None = Field(default=None, gt=0, le=MAX_LIFE_SECONDS)
 
 
@@ -38,7 +40,7 @@ class ShownKey(ApiKey):
 
 
 class NewTenant(RequestModel):
-    """Create a tenant. A limit that is left out does not apply."""
+    """Create a tenant. An omitted limit does not apply."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"id": "acme", "name": "Acme", "max_queued": 1000}]})
 
@@ -50,12 +52,12 @@ class NewTenant(RequestModel):
     max_cost_usd_per_day: float | None = Field(
         default=None, gt=0, le=MAX_COST_USD, description="Cost of its model calls per day (UTC)."
     )
-    on_cap: OnCap = Field(default="fail", description="At the cap a step fails, or asks a person for more.")
+    on_cap: OnCap = Field(default="fail", description="At the cap, a step fails or a person is asked to raise it.")
     weight: Weight = 1.0
 
 
 class PatchTenant(RequestModel):
-    """The fields to change; a limit that is null is removed."""
+    """The fields to change. A limit that is null is removed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"rate_per_second": 50.0}]})
 

@@ -1,4 +1,4 @@
-"""Changes of runs, one at a time or all that match."""
+"""Changes of one run, or of all matching runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PatchRun(RequestModel):
 
 
 class RetryRun(RequestModel):
-    """How a failed run is retried."""
+    """The options of a retry."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"latest": True}]})
 
@@ -92,7 +92,7 @@ class BulkFilter(RequestModel):
     forked_from: Name | None = Field(default=None, description="The run that they were forked from.")
     text: Name | None = Field(default=None, description="Part of the id, target, ordering key or progress note.")
     parent: Name | None = Field(default=None, description="The run that started them as tools.")
-    worker: Name | None = Field(default=None, description="The worker that executed them last.")
+    worker: Name | None = Field(default=None, description="The worker of their last attempt.")
     session: Name | None = Field(default=None, description="The chat session that they belong to.")
     error_code: Name | None = Field(default=None, description="The code or type of their error.")
     definition: Name | None = Field(default=None, description="The version of the definition that they are pinned to.")
@@ -137,4 +137,4 @@ class Bulk(ResponseModel):
     run_ids: list[str]
     dry_run: bool
     job_id: str | None = Field(description="The bulk job that made the changes.")
-    finished: bool = Field(description="False: the job takes longer and continues; see GET /bulk/{job_id}.")
+    finished: bool = Field(description="False: the job continues; see GET /bulk/{job_id}.")

@@ -1,4 +1,4 @@
-"""Bundles: what to export or import, and the result."""
+"""Bundles: requests to export and import, and the result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _BUNDLE: dict[str, Any] = {
 
 
 class BundleSelection(RequestModel):
-    """Selects definitions by kind; all null selects everything, otherwise a null kind selects nothing of it."""
+    """Select definitions by kind.
+
+    If all kinds are null, everything is selected; otherwise a null kind selects nothing.
+    """
 
     orchestrations: list[Name] | None = Field(default=None, max_length=10_000)
     agents: list[Name] | None = Field(default=None, max_length=10_000)
@@ -31,12 +34,14 @@ class BundleSelection(RequestModel):
 
 
 class ExportRequest(BundleSelection):
-    """What to export; everything without a selection."""
+    """The definitions to export. Default: all."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
     with_used: bool = Field(default=True, description="Include everything that the selected ones use.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others export their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class Bundle(ResponseModel):
@@ -57,19 +62,21 @@ class Bundle(ResponseModel):
 
 
 class ImportRequest(BundleSelection):
-    """A bundle, and what of it to import; everything without a selection."""
+    """A bundle, and the definitions to import from it. Default: all."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"bundle": _BUNDLE, "dry_run": True}]})
 
-    bundle: dict[str, Any] = Field(description="As it was exported, here or by another product of the same format.")
+    bundle: dict[str, Any] = Field(description="A bundle of Runlane, or of a product with the same format.")
     keep_existing: bool = Field(default=False, description="Skip existing definitions instead of changing them.")
     source: Source | None = Field(
         default=None,
-        description="The project that owns them from then on. Default: the first sync that contains them.",
+        description="The project that owns the definitions. Default: the first sync that contains them.",
     )
     take_over: bool = TAKE_OVER
     dry_run: bool = Field(default=False, description="Only report what would change.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others import into their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class ImportItem(ResponseModel):
@@ -78,7 +85,7 @@ class ImportItem(ResponseModel):
     kind: str = Field(examples=["orchestration"])
     id: str = Field(examples=["hello"])
     status: str = Field(description="imported, unchanged or skipped.", examples=["imported"])
-    reason: str | None = Field(description="Why it was skipped.")
+    reason: str | None = Field(description="Why the definition was skipped.")
     version: str | None
 
 

@@ -42,7 +42,7 @@ class ChatBody(OptionsBody):
 
     agent: Name = Field(description="The agent's id.")
     message: str = Field(min_length=1, description="The message to the agent.")
-    session_id: Key | None = Field(default=None, description="The conversation; without it a new one begins.")
+    session_id: Key | None = Field(default=None, description="The conversation. Default: a new one.")
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Further values for the agent.")
     priority: Priority = 0
     delay_seconds: Delay = 0.0
@@ -73,9 +73,9 @@ class ChatLinks(ResponseModel):
 
     session_id: str
     run_id: str = Field(description="The run of the turn, which has all the endpoints of a run.")
-    turn: int = Field(description="Its place in the conversation, from 1.")
+    turn: int = Field(description="The number of the turn in the conversation, from 1.")
     status: Status
-    replayed: bool = Field(description="The Idempotency-Key had been used before; this is that turn.")
+    replayed: bool = Field(description="The Idempotency-Key was used before; the response names that turn.")
     stream_url: str
     status_url: str
 

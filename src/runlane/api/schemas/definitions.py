@@ -1,4 +1,4 @@
-"""Definitions: current ones, their versions, and requests and results of a sync."""
+"""Definitions: the current ones, their versions, and requests and results of a sync."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runlane.domain.source import DEFAULT_SOURCE, MAX_SOURCE, SOURCE_PATTERN
 Bodies = list[dict[str, Any]]
 Source = Annotated[str, StringConstraints(max_length=MAX_SOURCE, pattern=SOURCE_PATTERN)]
 TAKE_OVER: Any = Field(
-    default=False, description="Also change definitions of another source, and move them to this one."
+    default=False, description="Also change definitions of other sources, and move them to this source."
 )
 
 _STEP: dict[str, Any] = {"id": "say", "type": "print", "print_content": "Hello, {{user_input}}"}
@@ -42,7 +42,9 @@ class SyncRequest(RequestModel):
     )
     source: Source = Field(default=DEFAULT_SOURCE, description="The project that the definitions come from.")
     take_over: bool = TAKE_OVER
-    tenant: Name | None = Field(default=None, description="For platform admins; others sync their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class DefinitionWarning(ResponseModel):
@@ -96,13 +98,15 @@ class OpenApiRequest(RequestModel):
     name_prefix: str = Field(default="", max_length=32, description="The prefix of every tool's name.")
     save: bool = Field(default=False, description="Store the tools, all of them or none.")
     take_over: bool = TAKE_OVER
-    tenant: Name | None = Field(default=None, description="For platform admins; others import for themselves.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class OpenApiAnswer(ResponseModel):
-    """The tools made from a description."""
+    """The tools that were created from a description."""
 
     tools: list[dict[str, Any]] = Field(description="As written in files.")
-    left_out: list[SkippedOperation] = Field(description="Operations for which no tool is made.")
+    left_out: list[SkippedOperation] = Field(description="Operations without a tool, with the reason.")
     notes: list[SkippedOperation] = Field(description="Differences from the description.")
     saved: SyncAnswer | None = Field(description="The result of storing them; null without `save`.")

@@ -1,4 +1,4 @@
-"""Checking and storing one definition."""
+"""Check and store one definition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class CheckDefinition(RequestModel):
 
     kind: Name = Field(description="As in the path: `orchestrations`, `agents`, `tools`, `mcp-servers`, `triggers`.")
     definition: dict[str, Any]
-    tenant: Name | None = Field(default=None, description="For platform admins.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class DefinitionFinding(DefinitionWarning):
@@ -30,9 +32,9 @@ class DefinitionFinding(DefinitionWarning):
 
 
 class Findings(ResponseModel):
-    """What the checks of `runlane validate` found, with the stored definitions around it."""
+    """The problems that `runlane validate` finds, together with the stored definitions."""
 
-    valid: bool = Field(description="Whether it has no error, so that it can be stored.")
+    valid: bool = Field(description="Whether the definition has no errors and can be stored.")
     findings: list[DefinitionFinding]
     version: str | None = Field(description="The version that it would have; null if it is not valid.")
     change: str | None = Field(description="`added`, `changed` or `unchanged`; null if it is not valid.")
@@ -46,7 +48,9 @@ class PutDefinition(RequestModel):
 
     definition: dict[str, Any]
     take_over: bool = TAKE_OVER
-    tenant: Name | None = Field(default=None, description="For platform admins.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class StoredDefinition(ResponseModel):
@@ -54,7 +58,7 @@ class StoredDefinition(ResponseModel):
 
     id: str
     version: str
-    previous: str | None = Field(description="The version before it, if it existed.")
+    previous: str | None = Field(description="The previous version, if any.")
     change: str = Field(description="`added`, `changed` or `unchanged`.")
     source: str | None
     findings: list[DefinitionFinding] = Field(description="Warnings.")
@@ -76,20 +80,20 @@ class Uses(ResponseModel):
 
 
 class UserCounts(ResponseModel):
-    """How many definitions use each definition of a kind, directly or through others."""
+    """The number of definitions that use each definition of a kind, directly or through others."""
 
-    counts: dict[str, int] = Field(description="By id. A definition that no other one uses is left out.")
+    counts: dict[str, int] = Field(description="By id. Definitions without users are omitted.")
 
 
 class UsedByList(ResponseModel):
-    """The definitions that a definition is connected to, directly or through others."""
+    """The definitions that use a definition or that it uses, directly or through others."""
 
     used_by: list[UsedBy]
-    uses: list[Uses] = Field(description="What its runs may use.")
+    uses: list[Uses] = Field(description="The definitions that its runs may use.")
 
 
 class InputForm(ResponseModel):
-    """What a run of an orchestration takes."""
+    """The input of a run of an orchestration."""
 
     orchestration_id: str
     version: str

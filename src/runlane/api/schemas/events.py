@@ -22,14 +22,14 @@ from runlane.triggers.replay import MAX_REPLAYED
 class EventBody(RequestModel):
     """One event."""
 
-    name: str = Field(max_length=MAX_EVENT_NAME, description="What happened, in words separated by dots.")
-    data: Any = Field(default=None, description="What is known about it; triggers read it as `event.data`.")
+    name: str = Field(max_length=MAX_EVENT_NAME, description="The name of the event: words separated by dots.")
+    data: Any = Field(default=None, description="The data of the event; triggers read it as `event.data`.")
     id: Key | None = Field(
         default=None,
         max_length=MAX_SENT_ID,
-        description="The sender's id of the event. A second event with it is not stored; by default for 24 hours.",
+        description="The sender's id. Further events with this id are not stored, by default for 24 hours.",
     )
-    key: Key | None = Field(default=None, max_length=MAX_SENT_ID, description="What it is about, such as a customer.")
+    key: Key | None = Field(default=None, max_length=MAX_SENT_ID, description="The subject, such as a customer.")
 
 
 class SendEvents(RequestModel):
@@ -42,7 +42,9 @@ class SendEvents(RequestModel):
     )
 
     events: list[EventBody] = Field(min_length=1, max_length=MAX_EVENTS)
-    tenant: Name | None = Field(default=None, description="For platform admins; others send to their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class EventsSent(ResponseModel):
@@ -52,18 +54,20 @@ class EventsSent(ResponseModel):
 
 
 class ReplayRequest(RequestModel):
-    """Which stored events to evaluate for a trigger. Those that started a run for it are left out."""
+    """The stored events to evaluate for a trigger. Events that started a run for it are skipped."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"from": "2026-01-31T12:00:00Z", "dry_run": True}]}, populate_by_name=True
     )
 
     since: Moment = Field(alias="from", description="Events received from this time on.")
-    until: Moment | None = Field(default=None, description="And before this time.")
+    until: Moment | None = Field(default=None, description="Events received before this time.")
     after: Name | None = Field(default=None, description="`next_cursor` of the previous request.")
-    limit: int = Field(default=MAX_REPLAYED, ge=1, le=MAX_REPLAYED, description="How many events are looked at.")
+    limit: int = Field(default=MAX_REPLAYED, ge=1, le=MAX_REPLAYED, description="The maximum number of events to read.")
     dry_run: bool = Field(default=False, description="Only report which events would be evaluated.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others replay their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 EVENTS = Listing("events", TenantEvent, cursor="id")

@@ -24,7 +24,7 @@ class LetterFilterBody(RequestModel):
     """Selects dead letters; at least one field must be given."""
 
     state: list[Annotated[LetterState, Field(strict=False)]] | None = Field(
-        default=None, min_length=1, max_length=5, description="Without it: open and acknowledged."
+        default=None, min_length=1, max_length=5, description="Default: open and acknowledged."
     )
     target: Name | None = None
     lane: Name | None = None
@@ -39,13 +39,13 @@ class LetterFilterBody(RequestModel):
 
 
 class RetryLetter(RequestModel):
-    """How a dead letter is retried."""
+    """The options for a retry of a dead letter."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}, {"kind": "fork", "state": {"tone": "dry"}}]})
 
     kind: Annotated[RetryKind, Field(strict=False)] = Field(
         default=RetryKind.RESUME,
-        description="`resume` from the failed step, `restart` as a new run on the current versions, or `fork`.",
+        description="`resume` from the failed step, `restart` as a new run with the current versions, or `fork`.",
     )
     delay_seconds: float = Field(default=0.0, ge=0, le=MAX_DELAY_SECONDS)
     lower_priority: int = Field(default=LOWERED_PRIORITY, ge=0, le=MAX_PRIORITY - MIN_PRIORITY)
@@ -57,7 +57,7 @@ class RetryLetter(RequestModel):
 
 
 class DiscardLetter(RequestModel):
-    """Why a dead letter is discarded."""
+    """The note for a discarded dead letter, and whether its ordering key is released."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"note": "The order was paid by hand."}]})
 
@@ -66,7 +66,7 @@ class DiscardLetter(RequestModel):
 
 
 class AcknowledgeLetter(RequestModel):
-    """Why a dead letter is acknowledged."""
+    """The note for an acknowledged dead letter."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"note": "The provider knows."}]})
 
@@ -98,7 +98,7 @@ class _BulkBody(RequestModel):
 
 
 class CreateBulk(_BulkBody):
-    """Change every run that the filter matches, or these."""
+    """Change every run that the filter matches, or the given runs."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -111,7 +111,7 @@ class CreateBulk(_BulkBody):
 
 
 class CreateLetterBulk(_BulkBody):
-    """Change every dead letter that the filter matches, or those of these runs."""
+    """Change every dead letter that the filter matches, or the dead letters of the given runs."""
 
     model_config = ConfigDict(
         json_schema_extra={

@@ -1,4 +1,4 @@
-"""Field types of requests and responses, and their bounds."""
+"""Field types of requests and responses, with their bounds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MAX_PAGE = 1000
 MAX_WAIT_SECONDS = 60
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Names and keys must not contain control characters; Postgres cannot even store NUL.
+# Names and keys must not contain control characters. Postgres cannot store NUL.
 _CLEAN = r"^[^\x00-\x1f\x7f]*$"
 
 
 def text_only(value: str) -> str:
-    """Return the value if it can be encoded."""
+    """Return the value. Raise ValueError if it cannot be encoded as UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -34,7 +34,7 @@ def text_only(value: str) -> str:
 
 
 def moment_us(value: str) -> int:
-    """Return a time in microseconds since the epoch. Without an offset it is UTC."""
+    """Return a time in microseconds since the epoch. A time without an offset is in UTC."""
     at = datetime.fromisoformat(value)
     return ((at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
@@ -62,9 +62,9 @@ FairnessKey = Annotated[
     Field(description="Runs with different keys get equal shares of the tenant's starts in a lane."),
 ]
 Tag = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TAG, pattern=TAG_PATTERN)]
-Tags = Annotated[Sequence[Tag], Field(max_length=MAX_TAGS, description="Words by which lists find the run.")]
+Tags = Annotated[Sequence[Tag], Field(max_length=MAX_TAGS, description="Words that lists of runs can be filtered by.")]
 WebhookUrl = Annotated[
-    str, Field(min_length=1, max_length=MAX_URL, description="Called when the run ends; see the webhooks how-to.")
+    str, Field(min_length=1, max_length=MAX_URL, description="Receives a webhook at the end; see the webhooks how-to.")
 ]
 WebhookSecretText = Annotated[
     str,
@@ -78,12 +78,15 @@ At = Annotated[str, Field(description="RFC 3339, UTC.", examples=["2026-01-31T12
 
 
 class RequestModel(BaseModel):
-    """Base of every request body."""
+    """Base class of request bodies."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class ResponseModel(BaseModel):
-    """Base of every response body. Its validator is built when it is first used; most serve the description alone."""
+    """Base class of response bodies.
+
+    The validator is built at its first use, because most models are only described.
+    """
 
     model_config = ConfigDict(defer_build=True)

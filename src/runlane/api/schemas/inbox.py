@@ -1,4 +1,4 @@
-"""Answering several questions, and claiming one."""
+"""Answers to several questions, and claims of a question."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class OneAnswer(RequestModel):
 
     run_id: RunId
     step: StepPath | None = Field(default=None, description="The id or path of the step, if several steps ask.")
-    response: dict[str, Any] | str = Field(default_factory=dict[str, Any], description="As for one answer.")
+    response: dict[str, Any] | str = Field(default_factory=dict[str, Any], description="As for a single answer.")
 
 
 class AnswerMany(RequestModel):
-    """Answers to several questions. Each is accepted or refused by itself."""
+    """Answers to several questions. Each answer is accepted or refused separately."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"answers": [{"run_id": "run_1", "response": {"decision": "approve"}}]}]}
@@ -52,19 +52,19 @@ class CreateLink(RequestModel):
     )
 
     run_id: RunId
-    path: StepPath = Field(description="The path of the question, as the inbox lists it.")
+    path: StepPath = Field(description="The path of the question, as listed in the inbox.")
     person: Annotated[str, StringConstraints(min_length=1, max_length=MAX_PERSON)] = Field(
-        description="For whom the link is made. The answer and the audit log name this person."
+        description="The person who receives the link. The answer and the audit log name this person."
     )
     response: dict[str, Any] | str = Field(description="The answer that the link gives.")
     expires_in_seconds: int = Field(
-        default=MAX_LINK_SECONDS, ge=60, le=MAX_LINK_SECONDS, description="It also ends with the question."
+        default=MAX_LINK_SECONDS, ge=60, le=MAX_LINK_SECONDS, description="The link also ends with the question."
     )
 
 
 class ClaimQuestion(RequestModel):
-    """Claim a question for ten minutes, so that others see that it is being read."""
+    """Claim a question for ten minutes, so that other users see the claim."""
 
     run_id: RunId
     path: StepPath
-    release: bool = Field(default=False, description="Give it back instead.")
+    release: bool = Field(default=False, description="Release the claim instead.")

@@ -1,4 +1,4 @@
-"""Lanes and workers, and changes of a lane."""
+"""Lanes, workers, and changes of lanes."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class PatchLane(RequestModel):
         default=None,
         ge=PRIORITY_BOUNDS_SECONDS[0],
         le=PRIORITY_BOUNDS_SECONDS[1],
-        description="How long a point of priority may delay other runs. Applies to runs accepted from then on.",
+        description="How long one point of priority may delay other runs. Applies to runs accepted after the change.",
     )
     stale_timeout_minutes: int | None = Field(
         default=None,
         ge=STALE_BOUNDS_MINUTES[0],
         le=STALE_BOUNDS_MINUTES[1],
-        description="An attempt without progress for this long is interrupted, and the run is tried again.",
+        description="An attempt without progress for this long is interrupted, and the run is retried.",
     )
 
     def change(self) -> LaneChange:
-        """Return what to change. A setting that is null is removed if a lane can be without it."""
+        """Return the requested changes. A null removes the setting if it is optional."""
         given = self.model_fields_set
         return LaneChange(
             enabled=self.enabled,
@@ -69,7 +69,7 @@ class PatchLane(RequestModel):
 
 
 class NewLane(PatchLane):
-    """Create a lane. A setting that is left out has its default."""
+    """Create a lane. An omitted setting has its default."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"name": "slow", "max_slots": 1, "kinds": ["report"]}]})
 
@@ -80,7 +80,7 @@ class NewLane(PatchLane):
 
 
 class AssignKinds(RequestModel):
-    """Assign kinds of runs to a lane, whatever lane they declare."""
+    """Assign kinds of runs to a lane, in place of the lane that their code or definition names."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"kinds": ["report", "export"]}]})
 
@@ -95,7 +95,7 @@ class KindsAssigned(ResponseModel):
 
 
 class NewHold(RequestModel):
-    """Keep a lane from starting runs."""
+    """Hold a lane, so that it starts no runs."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"reason": "restore of 17 May", "expires_in_seconds": 3600}]}

@@ -11,7 +11,7 @@ from runlane.domain.rate_limit import MAX_IN_FLIGHT, MAX_PER_MINUTE, CredentialU
 
 
 class PutLimits(RequestModel):
-    """The limits of a credential to change. Omitted ones stay, null removes a limit."""
+    """The limits of a credential to change. Omitted limits are kept; null removes a limit."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"in_flight": 4, "requests_per_minute": 300}]})
 
@@ -26,7 +26,7 @@ class PutQuota(RequestModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"limit": 10000, "tenant": "acme"}]})
 
     limit: int | None = Field(ge=0, le=MAX_QUOTA)
-    tenant: Name | None = Field(default=None, description="The tenant; the key's own if it is left out.")
+    tenant: Name | None = Field(default=None, description="The tenant. Default: the tenant of the key.")
 
 
 LIMITS = Listing("limits", CredentialUsage)

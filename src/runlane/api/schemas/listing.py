@@ -1,4 +1,4 @@
-"""Responses that list values: the schema and the response from one declaration."""
+"""Responses that list values. One declaration defines the schema and the response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from runlane.domain.wire import to_dict
 
 
 class Listing:
-    """A list of values of `kind` under `key`. `cursor` names the field of the last value that the next page takes."""
+    """A list of values of `kind` under `key`.
+
+    `cursor` names the field of the last value that the next request sends.
+    """
 
     def __init__(self, key: str, kind: type[Any], *, cursor: str = "") -> None:
         self._key = key
@@ -30,6 +33,6 @@ class Listing:
         return JsonBody({self._key: [to_dict(value) for value in values]})
 
     def page(self, values: Sequence[Any], limit: int, *, more: bool = False) -> JsonBody:
-        """Return a page of at most `limit` values; a full one, or one that was cut (`more`), has a cursor."""
+        """Return a page of at most `limit` values. A page that is full or was cut (`more`) has a cursor."""
         following = getattr(values[-1], self._cursor) if values and (more or len(values) == limit) else None
         return JsonBody({self._key: [to_dict(value) for value in values], "next_cursor": following})

@@ -1,4 +1,4 @@
-"""Memory: requests, and the lists of responses."""
+"""Requests and list responses of memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Title = Annotated[str, StringConstraints(pattern=TITLE_PATTERN)]
 Description = Annotated[str, StringConstraints(max_length=MAX_DESCRIPTION), AfterValidator(text_only)]
 TagText = Annotated[str, StringConstraints(max_length=MAX_TAG_CHARACTERS), AfterValidator(text_only)]
 EntryTags = Annotated[
-    Mapping[TagText, TagText], Field(max_length=MAX_ENTRY_TAGS, description="Words with values; they may be replaced.")
+    Mapping[TagText, TagText], Field(max_length=MAX_ENTRY_TAGS, description="Names with values; they can be replaced.")
 ]
 
 
@@ -61,7 +61,7 @@ class PostVault(RequestModel):
 
 
 class PostMemory(RequestModel):
-    """A new memory. Without a vault it is created in the vault `default`."""
+    """A new memory. Without a vault, it is created in the vault `default`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"title": "customer-42"}]})
 
@@ -91,10 +91,10 @@ class PostEntry(RequestModel):
     summary: Annotated[str, StringConstraints(max_length=MAX_SUMMARY_CHARACTERS), AfterValidator(text_only)] = ""
     metadata: Mapping[str, Any] = Field(default_factory=dict, description="JSON of at most 16 KiB. It never changes.")
     tags: EntryTags = Field(default_factory=dict)
-    expires_at: Moment | None = Field(default=None, description="After this time the entry is deleted.")
+    expires_at: Moment | None = Field(default=None, description="The entry is deleted after this time.")
 
     def entry(self) -> NewEntry:
-        """Return the value."""
+        """Return the entry to add."""
         expires = None if self.expires_at is None else moment_us(self.expires_at)
         return NewEntry(self.text, self.summary, self.metadata, self.tags, expires)
 
@@ -108,7 +108,7 @@ class PostEntries(RequestModel):
 
 
 class CorrectionBody(PostEntry):
-    """The entry that replaces another one, and why."""
+    """The entry that replaces another one, and the reason."""
 
     reason: Annotated[str, StringConstraints(min_length=1, max_length=MAX_REASON), AfterValidator(text_only)]
 
@@ -141,7 +141,7 @@ class SearchMemory(RequestModel):
 
 
 class AwaitCommit(RequestModel):
-    """How long the server may hold the request."""
+    """How long the request may wait."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"timeout_seconds": 10}]})
 
@@ -149,7 +149,7 @@ class AwaitCommit(RequestModel):
 
 
 class DeletedBody(ResponseModel):
-    """What was deleted."""
+    """The id of the deleted object."""
 
     deleted: str
 

@@ -46,7 +46,7 @@ class PostImport(RequestModel):
         return self
 
     def given(self) -> MemoryImport:
-        """Return the value."""
+        """Return the entries and fragments to import."""
         return MemoryImport(
             [entry.entry() for entry in self.entries],
             [NewFragment(fragment.name, fragment.content) for fragment in self.fragments],
@@ -54,7 +54,7 @@ class PostImport(RequestModel):
 
 
 class PostPurge(RequestModel):
-    """Which entries are deleted."""
+    """Options of a purge."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"before": "2026-01-01T00:00:00Z"}]})
 

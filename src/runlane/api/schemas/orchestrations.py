@@ -1,4 +1,4 @@
-"""Starting, answering and forking runs of orchestrations, and their waits."""
+"""Requests that start, answer and fork runs of orchestrations, and the waits of runs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ class OrchestrationRequest(RunBody):
 
 
 class ForkRun(RequestModel):
-    """Start a new run with the steps that another one had finished before a step."""
+    """Start a new run with the steps that another run had finished before a step."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"from_step": "draft", "state": {"tone": "dry"}}]})
 
-    from_step: StepPath = Field(description="The path of a recorded step; it runs again.")
+    from_step: StepPath = Field(description="The path of a recorded step, which is performed again.")
     state: dict[str, Any] = Field(default_factory=dict[str, Any], description="Changes of the state at that step.")
-    latest: bool = Field(
-        default=False, description="Pin the fork to the current versions, where the recorded steps fit them."
-    )
+    latest: bool = Field(default=False, description="Use the current versions, if the recorded steps match them.")
 
 
 class SendEvent(RequestModel):

@@ -1,4 +1,4 @@
-"""A page of a run's events. They are sent as stored, so that a page and the stream have the same bytes."""
+"""A page of a run's events. They are sent as stored, so the bytes of a page and of the stream are equal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runlane.api.schemas.fields import ResponseModel
 
 
 class EventsPage(ResponseModel):
-    """Events of a run in order, as in its stream."""
+    """Events of a run, in the order of its stream."""
 
     run_id: str
     count: int
@@ -22,4 +22,4 @@ class EventsPage(ResponseModel):
         description="With `order=desc`: pass it as `before` to get the next page; null on the last one."
     )
     last_seq: int
-    first_seq: int = Field(description="The oldest event that is kept.")
+    first_seq: int = Field(description="The number of the oldest stored event.")

@@ -1,4 +1,4 @@
-"""Schedules: their bodies, and the operations on them."""
+"""Schedules: settings, and requests and responses of the operations on them."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class PutSchedule(ScheduleSettings):
-    """A schedule. Unknown fields are errors, and nothing is stored if a part of it is not valid."""
+    """A schedule. Unknown fields are errors. If a part is not valid, nothing is stored."""
 
-    # FastAPI reads the schema of a body at once.
+    # FastAPI reads the schema of a request body when the route is declared.
     model_config = ConfigDict(defer_build=False, json_schema_extra={"examples": [_EXAMPLE]})
 
 
 class PreviewSchedule(ScheduleTiming):
-    """Times to explain; nothing is stored."""
+    """Times to describe. Nothing is stored."""
 
     model_config = ConfigDict(
         defer_build=False,
         json_schema_extra={"examples": [{"spec": [{"cron": "30 2 * * *"}], "zone": "Europe/Berlin", "count": 3}]},
     )
 
-    count: int = Field(10, ge=1, le=MAX_UPCOMING, description="How many slots.")
+    count: int = Field(10, ge=1, le=MAX_UPCOMING, description="The number of slots.")
 
     def timing(self) -> ScheduleTiming:
-        """Return the times alone."""
+        """Return only the timing."""
         return ScheduleTiming.model_construct(
             **{name: getattr(self, name) for name in ScheduleTiming.model_fields}, _fields_set=self.model_fields_set
         )
@@ -60,7 +60,7 @@ def _optional_fields() -> dict[str, Any]:
     }
 
 
-# Checked as a whole with the stored settings, so that a change is refused for the same reasons as a new schedule.
+# The change is validated together with the stored settings, so the same rules apply as for a new schedule.
 PatchSchedule = create_model(
     "PatchSchedule",
     __base__=RequestModel,
@@ -71,7 +71,7 @@ PatchSchedule = create_model(
 
 
 class PauseSchedule(RequestModel):
-    """Why a schedule is paused."""
+    """The reason for a pause."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "The warehouse is being moved."}]})
 
@@ -79,24 +79,24 @@ class PauseSchedule(RequestModel):
 
 
 class ResumeSchedule(RequestModel):
-    """What happens to the slots of the pause."""
+    """Options of a resume."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"catch_up": "latest"}]})
 
-    catch_up: CatchUp = Field("none", description="Which of them are started: none, the latest, or all.")
+    catch_up: CatchUp = Field("none", description="Which slots of the pause are started: none, the latest, or all.")
 
 
 class TriggerSchedule(RequestModel):
-    """A run outside of the slots."""
+    """Options of a run outside of the slots."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": {"full": True}}]})
 
     input: dict[str, Any] | None = Field(None, description="In place of the schedule's input.")
-    overlap: Overlap = Field("allow", description="What happens while another run of the schedule is open.")
+    overlap: Overlap = Field("allow", description="What to do while another run of the schedule is open.")
 
 
 class BackfillSchedule(RequestModel):
-    """Slots of the past to decide about again: those that have started nothing."""
+    """A range of past slots. Slots that started no run are decided again."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -107,11 +107,11 @@ class BackfillSchedule(RequestModel):
     from_at: Moment = Field(alias="from", description="The first moment.")
     to_at: Moment = Field(alias="to", description="The last moment; not in the future.")
     overlap: Overlap = Field("queue_all", description="By default they run one after the other.")
-    dry_run: bool = Field(False, description="Return exactly what would happen, and change nothing.")
+    dry_run: bool = Field(False, description="Return the decisions without storing them.")
 
 
 class ResumedSchedule(ResponseModel):
-    """A resumed schedule, and the slots of the pause that were started."""
+    """A resumed schedule, and the slots during the pause that were started."""
 
     schedule: Schedule
     firings: list[Firing]

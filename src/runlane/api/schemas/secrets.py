@@ -1,4 +1,4 @@
-"""Secrets. Values are sent to the server and never returned."""
+"""Secrets. Requests contain values; responses never do."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ Value = Annotated[str, StringConstraints(min_length=MIN_CHARACTERS, max_length=M
 
 
 class PutSecret(RequestModel):
-    """A new value."""
+    """The new value of a secret."""
 
     model_config = ConfigDict(
-        # Errors name the field and not its value.
+        # Errors name the field, not its value.
         hide_input_in_errors=True,
         json_schema_extra={"examples": [{"value": "ghp-example-of-a-token"}]},
     )
 
-    value: Value = Field(description="At least 8 characters and at most 64 KiB. It is never shown again.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others set secrets of their own.")
+    value: Value = Field(description="At least 8 characters and at most 64 KiB. It is never returned.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class SecretUsers(ResponseModel):
@@ -37,8 +39,8 @@ SECRETS = Listing("secrets", Secret, cursor="name")
 
 
 class RotateSecrets(RequestModel):
-    """Selects the secrets to encrypt with the current key."""
+    """Options of a re-encryption with the current key."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
-    tenant: Name | None = Field(default=None, description="For platform admins: only this tenant's. Default: all.")
+    tenant: Name | None = Field(default=None, description="The tenant, for platform admins. Default: all.")

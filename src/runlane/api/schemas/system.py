@@ -8,14 +8,14 @@ from runlane.api.schemas.fields import ResponseModel
 
 
 class DevIdentity(ResponseModel):
-    """Identifies the `runlane dev` that answers."""
+    """The identity of a `runlane dev` process."""
 
     instance: str = Field(description="Different for every process.")
     project: str = Field(description="The same for every process of a folder.")
 
 
 class Alive(ResponseModel):
-    """The process runs."""
+    """The response of a running process."""
 
     status: str
     version: str
@@ -23,10 +23,10 @@ class Alive(ResponseModel):
 
 
 class Ready(ResponseModel):
-    """Whether the process can serve requests, and the reasons if not."""
+    """Whether the process can serve requests, and the problems if it cannot."""
 
     status: str
     database: str
     schema_revision: str | None
-    redis: str = Field(description="For information: Redis is optional.")
+    redis: str = Field(description="The state of Redis. It does not affect readiness, because Redis is optional.")
     problems: list[str]

@@ -65,8 +65,8 @@ class RunBody(OptionsBody):
     after_on: str = Field(
         default=AfterOn.SUCCESS.value,
         pattern="^(success|end|any_failed)$",
-        description="When: all of them have completed, all have ended, or one of them has failed. If that cannot "
-        "happen any more, the run ends as cancelled.",
+        description="The condition: all parents have completed, all have ended, or one has failed. If it can no "
+        "longer become true, the run is cancelled.",
     )
     tags: Tags = ()
     webhook_url: WebhookUrl | None = None
@@ -124,12 +124,12 @@ class Links(ResponseModel):
     lane: str
     stream_url: str | None
     status_url: str | None
-    replayed: bool = Field(description="The Idempotency-Key had been used before; this is that run.")
+    replayed: bool = Field(description="The Idempotency-Key was used before; the response names that run.")
     outcome: StartOutcome | None = Field(
         default=None, description="With flow control: the result of the start. Without a run, run_id is null."
     )
-    debounced: bool | None = Field(default=None, description="With debounce: the run is that of several starts.")
-    start_id: str | None = Field(default=None, description="With batch: its name in the run's input and result.")
+    debounced: bool | None = Field(default=None, description="With debounce: the run stands for several starts.")
+    start_id: str | None = Field(default=None, description="With batch: its id in the run's input and result.")
     due_at: At | None = Field(default=None, description="With throttle, debounce and batch: when the run is due.")
     replaced_run_id: str | None = Field(default=None, description="With unique: the run that this one replaces.")
 
@@ -152,7 +152,7 @@ class TaskView:
     timeout_seconds: float | None
     description: str
     input_schema: Annotated[dict[str, Any], Field(description="JSON Schema of its arguments; empty if unknown.")]
-    example: Annotated[dict[str, Any], Field(description="An input that matches the schema, as far as it can be made.")]
+    example: Annotated[dict[str, Any], Field(description="An example input, as close to the schema as possible.")]
 
     @classmethod
     def of(cls, task: Task) -> Self:

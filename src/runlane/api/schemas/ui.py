@@ -1,4 +1,4 @@
-"""Signing in with a browser, and what the server says about itself."""
+"""Browser sign-in, and the description of the server."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class SignIn(RequestModel):
 
 
 class InfoFeatures(ResponseModel):
-    """What this server is configured with."""
+    """The configuration of this server."""
 
     wakeups: str = Field(description="How processes notify each other: `redis`, `postgres`, or `none` for polling.")
-    connected: bool = Field(description="Whether messages of other processes currently arrive.")
+    connected: bool = Field(description="Whether messages of other processes arrive now.")
     database: str = Field(description="`postgresql` or `sqlite`.")
     secrets: bool = Field(description="An encryption key for secrets is configured.")
     worker: bool = Field(description="This process also executes runs.")
@@ -30,15 +30,15 @@ class InfoFeatures(ResponseModel):
 
 
 class InfoLimits(ResponseModel):
-    """Bounds of requests."""
+    """Limits of requests."""
 
-    page: int = Field(description="Entries of a page.")
-    ids: int = Field(description="Runs that a list returns by id.")
-    batch: int = Field(description="Runs that one request starts.")
-    bulk: int = Field(description="Runs that a bulk change by filter affects.")
+    page: int = Field(description="The maximum number of entries in a page.")
+    ids: int = Field(description="The maximum number of ids in a list request.")
+    batch: int = Field(description="The maximum number of runs in a batch.")
+    bulk: int = Field(description="The maximum number of runs in a bulk change by filter.")
     body_bytes: int
     input_bytes: int
-    tags: int = Field(description="Tags of a run.")
+    tags: int = Field(description="The maximum number of tags of a run.")
     streams_per_key: int
 
 
@@ -54,7 +54,7 @@ class InfoRetention(ResponseModel):
 
 
 class ServerInfo(ResponseModel):
-    """What the server is. Without a valid key, only `version`, `sign_in_required` and `server_time` are set."""
+    """The server. Without a valid key, only `version`, `sign_in_required` and `server_time` are set."""
 
     version: str
     sign_in_required: bool = Field(

@@ -14,5 +14,7 @@ VIEWS = Listing("views", SavedView)
 class SaveView(RequestModel):
     """Save the filters of a page under a name."""
 
-    query: str = Field(max_length=MAX_QUERY, pattern=r"^[\x20-\x7e]*$", description="As in the address of the page.")
-    tenant: Name | None = Field(default=None, description="For platform admins.")
+    query: str = Field(max_length=MAX_QUERY, pattern=r"^[\x20-\x7e]*$", description="The query of the page's URL.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )

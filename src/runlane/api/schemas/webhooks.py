@@ -33,7 +33,7 @@ _Filter = Annotated[
     Field(description="Only messages with one of these values."),
 ]
 _Include = Annotated[
-    list[Included], Field(max_length=2, description="What ended runs are sent with, up to 64 kB each.")
+    list[Included], Field(max_length=2, description="Values that messages about ended runs include, up to 64 kB each.")
 ]
 _Headers = Annotated[
     dict[Name, Annotated[str, Field(max_length=MAX_VALUE)]],
@@ -61,11 +61,13 @@ class NewEndpoint(RequestModel):
     max_in_flight: _InFlight | None = None
     ordered: bool | None = Field(default=None, description="Messages of one run one at a time, in order.")
     signature: SignatureKind = Field(default="hmac", description="`hmac` or `ed25519`.")
-    tenant: Name | None = Field(default=None, description="For platform admins; others create endpoints of their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class PatchEndpoint(RequestModel):
-    """The fields of an endpoint to change."""
+    """The changes of an endpoint."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"types": ["run.failed"], "version": 1}]})
 
@@ -78,11 +80,11 @@ class PatchEndpoint(RequestModel):
     rate_per_second: _Rate | None = None
     max_in_flight: _InFlight | None = None
     ordered: bool | None = None
-    version: int | None = Field(default=None, ge=1, description="Refuse the change if the endpoint has another one.")
+    version: int | None = Field(default=None, ge=1, description="Refuse the change if the version differs.")
 
 
 class EnableEndpoint(RequestModel):
-    """What happens to the messages that waited while the endpoint was disabled."""
+    """What to do with the messages that were held while the endpoint was disabled."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"held": "send"}]})
 
@@ -90,7 +92,7 @@ class EnableEndpoint(RequestModel):
 
 
 class DisableEndpoint(RequestModel):
-    """Why the endpoint is disabled."""
+    """The reason why the endpoint is disabled."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "maintenance"}]})
 
@@ -106,14 +108,16 @@ class RotateSecret(RequestModel):
         default=DEFAULT_OVERLAP_HOURS,
         ge=0,
         le=MAX_OVERLAP_HOURS,
-        description="For this time, messages also have the signature of the previous secret.",
+        description="How long messages also have the signature of the previous secret.",
     )
 
 
 class RotateDefaultSecret(RotateSecret):
-    """Create or replace the secret that signs the webhooks of runs without a secret of their own."""
+    """Create or replace the secret that signs the webhooks of runs without their own secret."""
 
-    tenant: Name | None = Field(default=None, description="For platform admins; others have their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class ReplayDelivery(RequestModel):
@@ -125,7 +129,7 @@ class ReplayDelivery(RequestModel):
 
 
 class ReplayDeliveries(RequestModel):
-    """Which messages to send again; by default those that failed."""
+    """The messages to send again. Default: those that failed."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"since": "2026-01-31T12:00:00Z"}]})
 
@@ -133,21 +137,23 @@ class ReplayDeliveries(RequestModel):
     status: DeliveryStatus = Field(default=DeliveryStatus.FAILED, strict=False)
     type: Name | None = None
     run_id: Key | None = None
-    since: Moment | None = Field(default=None, description="Only deliveries that were created then or later.")
-    before: Key | None = Field(default=None, description="`before` of the previous answer, to continue.")
+    since: Moment | None = Field(default=None, description="Only deliveries created at this time or later.")
+    before: Key | None = Field(default=None, description="`before` of the previous response, to continue.")
     max_tries: int = Field(default=1, ge=1, le=MAX_TRIES)
-    tenant: Name | None = Field(default=None, description="For platform admins; others replay their own.")
+    tenant: Name | None = Field(
+        default=None, description="The tenant, for platform admins. Other keys use their own tenant."
+    )
 
 
 class CreatedEndpoint(ResponseModel):
-    """A new endpoint, and its secret, which is shown this once."""
+    """A new endpoint and its secret. Only this response contains the secret."""
 
     endpoint: WebhookEndpoint
     secret: WebhookSecret | None
 
 
 class EnabledEndpoint(ResponseModel):
-    """An endpoint that was enabled, and what happened to what it missed."""
+    """An enabled endpoint, and the number of held messages that were sent or discarded."""
 
     endpoint: WebhookEndpoint
     held: Literal["send", "discard"]

@@ -1,1 +1,1 @@
-"""Static checks of definitions: references, flow, cycles, placeholders, conditions, tools, the installation."""
+"""Static checks of definitions: references, flow, cycles, placeholders, conditions, tools and settings."""

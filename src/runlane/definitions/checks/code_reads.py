@@ -1,7 +1,7 @@
-"""What the code of a condition or script reads from the state, found in its syntax tree without executing it.
+"""The parts of the state that the code of a condition or script reads, found in its syntax tree without execution.
 
-Only what is certain is returned. Nothing is certain about code that may add keys, that uses the state as a whole or
-that rebinds the name `state`, nor about a key that is read with `.get` or tested with `in`.
+Only certain reads are returned. No read is certain in code that may add keys, that uses the state as a whole or that
+rebinds the name `state`. A read of a key with `.get` or a test with `in` is not certain either.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 _STATE: Final = "state"
-# With these, code may read and write names in ways that are not visible in its syntax.
+# With these functions, code may read and write names in ways that its syntax does not show.
 _DYNAMIC: Final = frozenset({"eval", "exec", "locals", "globals", "vars", "dir"})
 _READING_METHODS: Final = frozenset({"get", "keys", "items", "values"})
 _CHANGING_METHODS: Final = frozenset({"update", "setdefault", "pop", "popitem", "clear"})
-# Nodes that use a value of the state without passing it to code that may change it.
+# These nodes use a value of the state without passing it to code that may change it.
 _READING_NODES: Final = (
     ast.Compare, ast.BoolOp, ast.UnaryOp, ast.If, ast.IfExp, ast.While, ast.Assert, ast.FormattedValue, ast.For,
     ast.comprehension, ast.Expression, ast.Expr,
@@ -49,7 +49,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class CodeReads:
-    """What one piece of code reads. `whole` is the field that an expression consists of, if it is nothing else."""
+    """The reads of one piece of code. `whole` is the field if an expression consists only of it."""
 
     reads: tuple[StateRead, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
@@ -58,10 +58,10 @@ class CodeReads:
 
 
 def code_reads(code: str, mode: Mode) -> CodeReads:
-    """Return what the code certainly expects of the state; nothing for code that cannot be parsed."""
+    """Return the keys and fields that the code certainly requires; none for code that cannot be parsed."""
     text = code.replace("\r\n", "\n").replace("\r", "\n")
     if mode == "eval":
-        # Parentheses allow an expression of several lines, as in its evaluation.
+        # Parentheses allow an expression with several lines, as in its evaluation.
         text = f"(\n{text}\n)"
     try:
         with warnings.catch_warnings():
@@ -80,7 +80,7 @@ class _Analysis:
         self._lines_before = lines_before
         self._nodes = list(ast.walk(tree))
         self._parents = {id(child): node for node in self._nodes for child in ast.iter_child_nodes(node)}
-        # Keys, and fields by key, that may be missing: the code tests whether they exist, or sets them.
+        # Keys, and fields by key, that may be missing because the code tests whether they exist, or sets them.
         self._optional: set[str] = set()
         self._optional_fields: defaultdict[str, set[str]] = defaultdict(set)
         # Keys whose values the code may change, so that their fields are unknown.
@@ -110,7 +110,7 @@ class _Analysis:
         )
 
     def _is_dynamic(self) -> bool:
-        """Return whether `state` is rebound, or names may be used in ways that are not visible in the syntax."""
+        """Return whether `state` is rebound, or names may be used in ways that the syntax does not show."""
         for node in self._nodes:
             match node:
                 case ast.Name(id=name) if name in _DYNAMIC:

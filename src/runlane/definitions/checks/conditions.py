@@ -1,7 +1,7 @@
 """Conditions and scripts of an orchestration: the keys, form fields and options that they name must exist.
 
-A missing key is None when a condition is evaluated, so a misspelt one takes the wrong branch without an error. The
-checks report only what is certain; see `code_reads` for what is not checked.
+A missing key is None when a condition is evaluated, so a misspelt key takes the wrong branch without an error. The
+checks report only certain problems; `code_reads` lists the code that is not checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runlane.templates.template import placeholders_in
 class FormFields:
     """The forms whose answers are stored under one key of the state.
 
-    `sure` means that nothing else can be stored there; otherwise the input of a run may contain a field.
+    `sure` means that no other value can be stored under the key; otherwise the input of a run may contain the field.
     """
 
     steps: tuple[str, ...]
@@ -31,7 +31,7 @@ class FormFields:
     sure: bool
 
     def missing(self, field: str) -> str:
-        """Return a message that no form has this field, with the existing fields."""
+        """Return a message that the forms do not have this field, with the existing fields."""
         steps = ", ".join(f'"{step}"' for step in self.steps)
         what = f"form of step {steps} has" if len(self.steps) == 1 else f"forms of steps {steps} have"
         return f'The {what} no field "{field}"{near(field, self.fields)}. Fields: {listing(self.fields)}.'
@@ -40,7 +40,7 @@ class FormFields:
 def check_conditions(
     orchestration: Orchestration, given: Collection[str], location: Location, problems: Problems
 ) -> None:
-    """Report keys, form fields and options in conditions, scripts and placeholders that do not exist."""
+    """Report keys, form fields and options that do not exist, in conditions, scripts and placeholders."""
     known = known_keys(orchestration, given)
     forms = forms_of(orchestration, given)
     for step in orchestration.steps:
@@ -96,7 +96,7 @@ def forms_of(orchestration: Orchestration, given: Collection[str]) -> dict[str, 
                 fields.setdefault(RESPONSE, [])
         declared = orchestration.state_schema.get(key)
         if declared is not None and isinstance(declared.default, dict):
-            # The fields of the default exist before the first answer.
+            # The fields of the default value exist before the first answer.
             continue
         forms[key] = FormFields(
             tuple(step.id for step in steps),
@@ -171,7 +171,7 @@ def _check_cases(
         return
     fields = form.fields.get(whole.field, ())
     if any(field.type != "select" for field in fields):
-        # A switch compares booleans and numbers as strings, so only options are certain.
+        # A switch compares booleans and numbers as strings, so only options can be checked.
         return
     for case in step.switch_cases:
         why = _why_never(Comparison(whole.key, whole.field, case, 1), fields)
@@ -184,7 +184,7 @@ def _check_placeholders(step: Step, forms: Mapping[str, FormFields], location: L
         try:
             paths = placeholders_in(value)
         except TemplateError:
-            # Reported by check_placeholders.
+            # check_placeholders reports this problem.
             continue
         for path in paths:
             key, *subs = path.split(".")

@@ -1,7 +1,7 @@
-"""Nested execution: no orchestration or agent may start itself, directly or indirectly.
+"""Nested execution: an orchestration or agent must not start itself, directly or indirectly.
 
-Orchestrations start others by their steps, by agents and by tools; agents call each other by tools. A cycle would
-continue until a cost limit stops it, so it is refused before it is stored.
+Orchestrations start other orchestrations by their steps, by agents and by tools; agents call each other by tools. A
+cycle would continue until a cost limit stops it, so it is refused before it is stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runlane.definitions.scope import ALL_TOOLS, DefinitionScope, ParsedDefiniti
 
 def check_nesting(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
     """Report cycles that contain the given definitions."""
-    # Most tools call no definition, and cannot be on a cycle.
+    # Most tools do not call a definition, so they cannot be part of a cycle.
     calling = {name: tool for name, tool in scope.tools.items() if tool.tool_type in ("agent", "orchestration")}
     lean = DefinitionScope(scope.orchestrations, scope.agents, calling)
     _check_orchestrations(given, lean, problems)
@@ -24,7 +24,7 @@ def check_nesting(given: Sequence[ParsedDefinition], scope: DefinitionScope, pro
 
 
 def nested_in(orchestration: Orchestration, scope: DefinitionScope) -> dict[str, str]:
-    """Return the orchestrations that a run of this one may start, with the step that does."""
+    """Return the orchestrations that a run of this orchestration may start, each with the step that starts it."""
     found: dict[str, str] = {}
     users: dict[str, str] = {}
     for step in orchestration.steps:
@@ -49,7 +49,7 @@ def nested_in(orchestration: Orchestration, scope: DefinitionScope) -> dict[str,
 
 
 def agents_from(names: Iterable[str], scope: DefinitionScope) -> list[Agent]:
-    """Return these agents and all that they may call."""
+    """Return these agents and all agents that they may call."""
     waiting, seen = list(names), set[str]()
     found: list[Agent] = []
     while waiting:
@@ -79,8 +79,10 @@ def _check_orchestrations(given: Sequence[ParsedDefinition], scope: DefinitionSc
 
 
 def _check_agents(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
-    """Report cycles of agents and tools of type agent. "all" is a node of its own, or each agent would have a link to
-    every tool."""
+    """Report cycles of agents and tools of type agent.
+
+    "all" is a separate node; otherwise each agent would have a link to every tool.
+    """
     links: dict[str, dict[str, str]] = {
         f"tool:{tool.name}": {f"agent:{tool.called_agent}": ""} for tool in scope.tools.values() if tool.called_agent
     }
@@ -109,7 +111,7 @@ def _check_agents(given: Sequence[ParsedDefinition], scope: DefinitionScope, pro
 def _suspects(links: Mapping[str, Mapping[str, str]]) -> set[str]:
     """Return the names that are on a cycle or lead to one.
 
-    These remain after names without links have been removed repeatedly.
+    These names remain when names without links have been removed repeatedly.
     """
     users: dict[str, list[str]] = {}
     open_ends: dict[str, int] = {}

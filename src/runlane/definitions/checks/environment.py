@@ -1,7 +1,7 @@
-"""Checks against the settings of an installation: its models, the addresses it may call, its bounds.
+"""Checks against the settings of an installation: its models, the addresses that it may call, its limits.
 
-Definitions are often checked in another environment than they run in, and code may register more models. So what this
-installation does not provide is a warning; only exceeding a bound of the operator is an error.
+Definitions are often checked in another environment than the one in which they run, and code may register further
+models. So it is a warning if this installation lacks something. Only exceeding a limit of the operator is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOPBACK: Final[tuple[Address, ...]] = (IPv4Address("127.0.0.1"), IPv6Address("
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The settings that decide whether definitions can run here."""
+    """The settings that determine whether definitions can run in this installation."""
 
     providers: Mapping[str, Collection[str]]
     allowed: AllowList
@@ -47,18 +47,18 @@ def environment_of(settings: Settings) -> Environment:
 
 
 def check_environment(definition: Definition, environment: Environment, location: Location, problems: Problems) -> None:
-    """Report models without a known provider, addresses that must not be called, and exceeded bounds."""
+    """Report models without a known provider, addresses that must not be called, and exceeded limits."""
     for here, name in _models(definition, environment.providers, location):
         _check_model(name, environment, here, problems)
     match definition:
         case Tool(tool_type="http", url=str(url)) | McpServer(server_type="remote", url=str(url)):
             _check_address(url, environment.allowed, location.at(field="url"), problems)
         case Orchestration(max_losses=int(requested)) if requested > environment.max_losses:
-            # Tolerable, because a run never gets more than the bound, whatever an imported bundle requests.
+            # The error is tolerable because a run never exceeds the limit, whatever an imported bundle requests.
             problems.error(
                 location.at(field="max_losses"),
                 f"max_losses={requested} is more than this installation allows ({environment.max_losses}). Lower it, "
-                "or let the operator raise RUNLANE_MAX_LOSSES.",
+                "or ask an operator to raise RUNLANE_MAX_LOSSES.",
                 tolerable=True,
             )
         case _:
@@ -90,11 +90,11 @@ def _with_provider(name: str, provider: str | None, known: Collection[str]) -> s
 
 def _check_model(name: str, environment: Environment, location: Location, problems: Problems) -> None:
     if not environment.scripted_models and name.partition(":")[0] == SCRIPTED:
-        # Tolerable, because a bundle may be imported before its models are replaced.
+        # The error is tolerable because a bundle may be imported before its models are replaced.
         problems.error(
             location,
             f'The model "{name}" cannot be used: scripted models are disabled in this installation. Choose another '
-            "model, or let the operator set RUNLANE_SCRIPTED_MODELS=true.",
+            "model, or ask an operator to set RUNLANE_SCRIPTED_MODELS=true.",
             tolerable=True,
         )
         return
@@ -127,7 +127,7 @@ def _check_address(url: str, allowed: AllowList, location: Location, problems: P
         parts = urlsplit(url)
         host, port = normal_host(parts.hostname or ""), parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
-        # Reported by the checks of tools and servers.
+        # The checks of tools and servers report this problem.
         return
     if not host or "{" in host or allowed.has_host(host, port):
         return

@@ -1,6 +1,6 @@
 """The flow of an orchestration: entry step, existing targets, branches that can join, closed loops.
 
-All these checks need only one orchestration.
+These checks need only the orchestration itself.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from runlane.definitions.schema.step import (
     WaitStep,
 )
 
-# In a URL it would address the list of runs.
+# In a URL, this id would be the path of the list of runs.
 _RESERVED = frozenset({"runs"})
-# The work of checking a graph grows with the product of both.
+# The cost of checking a graph grows with the product of its links and branches.
 _MAX_LINKS = 10_000
 _MAX_BRANCHES = 1_000
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -139,7 +139,7 @@ def _check_evaluator(step: EvaluatorStep, location: Location, problems: Problems
 
 
 def _check_parallel(step: ParallelStep, graph: Graph, location: Location, problems: Problems) -> None:
-    """Check that each branch can end, and does not reach steps after the join."""
+    """Report a branch that cannot end, or that reaches steps after the join."""
     join = step.next_step_id
     barriers = {step.id} if join is None else {step.id, join}
     after = graph.reachable([join], {step.id}) if join is not None else set[str]()
@@ -186,7 +186,7 @@ def _check_parallel(step: ParallelStep, graph: Graph, location: Location, proble
 
 
 def _can_end(part: set[str], graph: Graph, barriers: set[str]) -> bool:
-    """Return whether some step of the branch is its last one. A step of type end ends the run, not the branch."""
+    """Return whether the branch has a last step. A step of type end ends the run, not the branch."""
     for found in part:
         for link in graph.links[found]:
             if link.target in barriers or (
@@ -197,8 +197,10 @@ def _can_end(part: set[str], graph: Graph, barriers: set[str]) -> bool:
 
 
 def _check_loop(step: LoopStep, graph: Graph, location: Location, problems: Problems) -> None:
-    """Check that the body is entered only through the loop. Its steps are executed in the order of the list; those that
-    choose a step may leave the loop."""
+    """Report a body that is entered other than through the loop.
+
+    The steps of the body are executed in the order of the list. Steps that choose their next step may leave the loop.
+    """
     body = set(step.loop_step_ids)
     if len(body) < len(step.loop_step_ids):
         problems.error(location.at(field="loop_step_ids"), "A step is listed twice. List each step of the body once.")
@@ -229,7 +231,7 @@ def _check_human(step: HumanStep, location: Location, problems: Problems) -> Non
                 here, f"The default {field.default!r} is not a valid value of type {field.type}. Correct it."
             )
     if step.on_expiry is not None and step.expires_after_seconds is None:
-        problems.warn(location.at(field="on_expiry"), "Without expires_after_seconds this never happens.")
+        problems.warn(location.at(field="on_expiry"), "Without expires_after_seconds, it has no effect.")
 
 
 def _fits(field: HumanField) -> bool:
@@ -253,7 +255,7 @@ def _fits(field: HumanField) -> bool:
 
 def _check_wait(step: WaitStep, location: Location, problems: Problems) -> None:
     if step.on_expiry is not None and step.expires_after_seconds is None:
-        problems.warn(location.at(field="on_expiry"), "Without expires_after_seconds this never happens.")
+        problems.warn(location.at(field="on_expiry"), "Without expires_after_seconds, it has no effect.")
     if step.event is None and step.expires_after_seconds is not None:
         problems.warn(location.at(field="expires_after_seconds"), "Only a wait for an event can expire. Remove it.")
 
@@ -276,9 +278,11 @@ def _check_code(step: Step, location: Location, problems: Problems) -> None:
 
 
 def check_expression(text: str, location: Location, problems: Problems, example: str = "state.key") -> None:
-    """Report an expression that cannot be parsed, or has placeholders."""
+    """Report an expression that cannot be parsed or that contains placeholders."""
     if "{{" in text or "{state." in text:
-        problems.error(location, f"An expression has no placeholders. Write {example} instead of {{{example}}}.")
+        problems.error(
+            location, f"An expression cannot contain placeholders. Write {example} instead of {{{example}}}."
+        )
         return
     _parse(text.strip(), "eval", location, problems)
 
@@ -287,7 +291,7 @@ def _parse(text: str, mode: str, location: Location, problems: Problems) -> None
     try:
         ast.parse(text, mode=mode)
     except SyntaxError as error:
-        # An incomplete text has no column.
+        # An incomplete expression has no column.
         where = f"Column {error.offset}" if error.offset else "At its end"
         if mode == "exec":
             where = f"Line {error.lineno}, column {error.offset}" if error.offset else f"Line {error.lineno}"

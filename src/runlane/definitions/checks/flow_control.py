@@ -1,4 +1,4 @@
-"""Flow control: the keys must be valid templates. Their values are known when a run starts."""
+"""Flow control: the keys must be valid templates. Their values are only known when a run starts."""
 
 from __future__ import annotations
 

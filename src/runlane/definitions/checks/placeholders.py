@@ -21,7 +21,7 @@ from runlane.definitions.schema.step import (
 from runlane.errors import TemplateError
 from runlane.templates.template import look_alikes_in, placeholders_in
 
-# Every run has these from its start.
+# Every run has these keys from its start.
 MESSAGE_KEYS: Final = ("user_input", "user_query")
 # Keys that steps set without an output_key.
 HUMAN_KEY: Final = "human_response"
@@ -30,7 +30,7 @@ ITEM_KEYS: Final = ("item", "index")
 
 
 def known_keys(orchestration: Orchestration, given: Collection[str] = ()) -> set[str]:
-    """Return every key that the state of a run may have; `given` are keys that callers pass."""
+    """Return every key that the state of a run may have. `given` contains the keys that callers pass."""
     keys = {*MESSAGE_KEYS, *orchestration.state_schema, *given}
     for step in orchestration.steps:
         if step.output_key is not None:
@@ -47,7 +47,7 @@ def known_keys(orchestration: Orchestration, given: Collection[str] = ()) -> set
 def check_placeholders(
     orchestration: Orchestration, given: Collection[str], location: Location, problems: Problems
 ) -> None:
-    """Report placeholders and input_keys whose key is never set."""
+    """Report placeholders and input_keys that name a key which is never set."""
     known = known_keys(orchestration, given)
     for step in orchestration.steps:
         for field, value in templates_of(step):
@@ -74,7 +74,7 @@ def check_placeholders(
 
 
 def check_instructions(agent: Agent, location: Location, problems: Problems) -> None:
-    """Report placeholders in the instructions of an agent, which are not rendered."""
+    """Report placeholders in the instructions of an agent, because instructions are not rendered."""
     try:
         paths = placeholders_in(agent.system_prompt)
     except TemplateError:
@@ -124,7 +124,7 @@ def templates_of(step: Step) -> Iterator[tuple[str, Any]]:
 
 
 def key_hint(key: str, known: Collection[str]) -> str:
-    """Return the fix for a key of the state that is never set."""
+    """Return how to fix a key of the state that is never set."""
     names = sorted(known)
     return (
         f"{near(key, names)}. Keys: {listing(names)}. Correct the name, set output_key of an earlier step to "

@@ -1,6 +1,6 @@
 """Checks across definitions: unique names, existing targets of references, no cycles.
 
-The given definitions are checked; known ones are only targets of references.
+Only the given definitions are checked. Other known definitions are only targets of references.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check(
     *,
     environment: Environment | None = None,
 ) -> None:
-    """Report all problems of the given definitions, which are in the scope."""
+    """Report all problems of the given definitions, which the scope contains."""
     _check_twice(given, problems)
     inputs = _inputs(scope)
     for parsed in given:
@@ -151,7 +151,7 @@ def _check_schedule_target(
 
 
 def _check_target(definition: Trigger, scope: DefinitionScope, location: Location, problems: Problems) -> None:
-    """Check what a trigger starts."""
+    """Check the task or definition that a trigger starts."""
     if definition.agent_id is not None:
         _check_known("agent", definition.agent_id, scope, location.at(field="agent_id"), problems)
     if definition.orchestration_id is not None:
@@ -173,7 +173,7 @@ def _check_task(name: str, scope: DefinitionScope, location: Location, problems:
 def _check_tools(
     names: Iterable[str], scope: DefinitionScope, location: Location, problems: Problems, *, skip: bool = False
 ) -> None:
-    """Report tools that do not exist; with `skip` the agent works without them, so each is a warning."""
+    """Report tools that do not exist. With `skip`, the agent works without them, so each is a warning."""
 
     def report(message: str) -> None:
         if skip:
@@ -187,7 +187,7 @@ def _check_tools(
         server = None if name in scope.tools else scope.servers.get(scope.server_of(name) or "")
         if server is not None and server.allowed_tools is not None:
             tool = name.removeprefix(f"{server.name}{TOOL_OF_SERVER}")
-            # Without the name of a tool it means all tools of the server.
+            # Without the name of a tool, the reference means all tools of the server.
             if tool and tool not in server.allowed_tools:
                 report(
                     f'The MCP server "{server.name}" does not allow "{tool}"{near(tool, server.allowed_tools)}. '
@@ -232,7 +232,7 @@ def _inputs(scope: DefinitionScope) -> dict[str, set[str]]:
 
 
 def _input_properties(tool: Tool) -> Iterable[str]:
-    """Return the keys that a tool of type orchestration passes, as far as its schema lists them."""
+    """Return the keys that a tool of type orchestration passes, if its schema lists them."""
     schema: Any = tool.input_schema
     for name in ("properties", "input", "properties"):
         schema = cast("Mapping[str, Any]", schema).get(name) if isinstance(schema, Mapping) else None

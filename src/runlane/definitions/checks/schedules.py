@@ -1,4 +1,4 @@
-"""Checks of schedules: their times must exist."""
+"""Checks of schedules: their times must be valid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runlane.errors import InvalidRequest
 
 
 def check_schedule(definition: ScheduleSettings, location: Location, problems: Problems) -> None:
-    """Check the times. The limits of the tenant apply when the schedule is stored."""
+    """Report invalid times. The limits of the tenant are checked when the schedule is stored."""
     now_us = time.time_ns() // 1000
     try:
         check_timing(definition, anchor_us=now_us, now_us=now_us, min_period_seconds=0)

@@ -1,4 +1,4 @@
-"""Scripted models need answers: in the agent, or in the orchestration under a step id or script name."""
+"""Checks of scripted models: the agent, or the orchestration under a step id or script name, must contain answers."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ def check_answers(orchestration: Orchestration, scope: DefinitionScope, location
 
 
 def check_agent_answers(agent: Agent, scope: DefinitionScope, location: Location, problems: Problems) -> None:
-    """Report an agent with a scripted model and no answers, unless steps use it, which may have answers."""
+    """Report an agent with a scripted model and without answers, unless a step that may have answers uses it."""
     names = {agent.model, agent.provider}
     if SCRIPTED not in names or agent.answers or (agent.model or SCRIPTED) != SCRIPTED:
         return
     steps = (step for known in scope.orchestrations.values() for step in known.steps)
     if not any(getattr(step, "agent_id", None) == agent.id for step in steps):
         problems.warn(
-            location.at(field="answers"), 'The model "scripted" has no answers. Give the agent a list of answers.'
+            location.at(field="answers"), 'The model "scripted" has no answers. Add a list of answers to the agent.'
         )
 
 
 def _models(step: Step, scope: DefinitionScope) -> Iterator[tuple[str, str, Agent | None]]:
-    """Return the models of a step and of its agent, with the field that names them."""
+    """Yield the models of a step and of its agent, with the field that names them."""
     if not isinstance(step, (LlmStep, AgentStep, ToolStep, EvaluatorStep)):
         return
     if isinstance(step, ToolStep) and step.arguments is not None:
-        # No model is called.
+        # This step does not call a model.
         return
     agent = None if isinstance(step, LlmStep) else scope.agents.get(step.agent_id or "")
     if step.model is not None:

@@ -13,10 +13,10 @@ from runlane.errors import UrlTemplateError
 from runlane.templates.json_schema import check_schema
 from runlane.templates.url_template import header_placeholders, parse_url
 
-# Names of tools that the protocol allows.
+# The protocol allows these names of tools.
 _TOOL: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-# Headers of the connection and of message framing, which a definition must not set.
+# Headers of the connection and of message framing. A definition must not set them.
 _OF_THE_CONNECTION: Final = {
     "host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect",
     "accept-encoding", "keep-alive", "proxy-connection",
@@ -110,7 +110,7 @@ def check_server(server: McpServer, location: Location, problems: Problems) -> N
 
 def _wrong_url(location: Location, why: str, problems: Problems) -> None:
     here = location.at(field="url")
-    # A URL with a credential has been reported already.
+    # A URL with a credential was already reported.
     if all(problem.location != here for problem in problems.errors):
         problems.error(here, why)
 
@@ -143,5 +143,5 @@ def _schemas(definition: Definition) -> Iterator[tuple[str | None, str, Mapping[
 
 
 def _of_objects(definition: Definition, field: str) -> bool:
-    """Return whether the schema must describe an object; the result of a tool may be any value."""
+    """Return whether the schema must describe an object. The result of a tool may be any value."""
     return field == "input_schema" or not isinstance(definition, Tool)

@@ -43,5 +43,5 @@ def _check_placeholders(value: Any, location: Location, problems: Problems) -> N
             problems.error(
                 location,
                 f'An event does not have the field "{field}"{near(field, SCOPE_FIELDS)}. '
-                f"Fields: {listing(SCOPE_FIELDS)}. What was sent is in event.data.",
+                f"Fields: {listing(SCOPE_FIELDS)}. The data of the event is in event.data.",
             )

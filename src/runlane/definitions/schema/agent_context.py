@@ -1,4 +1,4 @@
-"""What an agent remembers: how its conversations are compacted, and the memory that it reads and writes."""
+"""The context of an agent: how its conversations are compacted, and the memory that it reads and writes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from runlane.definitions.schema.base import DefinitionModel
 from runlane.domain.memory_names import TITLE_PATTERN
 
 MIN_WINDOW_TOKENS: Final = 1_000
-# An estimate; the counts of providers correct it while a conversation lasts.
+# An estimate. The token counts of providers correct it during a conversation.
 BYTES_PER_TOKEN: Final = 4
 MemoryTool = Literal["remember", "recall", "correct", "forget"]
 MEMORY_TOOLS: Final[tuple[MemoryTool, ...]] = ("remember", "recall", "correct", "forget")
 
 
 class Compaction(DefinitionModel):
-    """Keeps conversations inside the model's window: older messages are replaced by a summary of a model."""
+    """Keeps conversations within the model's context window: a summary of a model replaces older messages."""
 
     window_tokens: int = Field(
-        ge=MIN_WINDOW_TOKENS, le=10_000_000, description="The context window of the model, with room for its answer."
+        ge=MIN_WINDOW_TOKENS, le=10_000_000, description="The context window of the model, including its answer."
     )
     trigger: float = Field(
         0.8, ge=0.1, le=0.95, description="The share of the window at which older messages are summarized."
@@ -33,7 +33,7 @@ class Compaction(DefinitionModel):
 
     @property
     def trigger_tokens(self) -> int:
-        """The size of a request from which on older messages are summarized."""
+        """The size of a request above which older messages are summarized."""
         return int(self.window_tokens * self.trigger)
 
     @property
@@ -42,7 +42,7 @@ class Compaction(DefinitionModel):
         return int(self.window_tokens * self.keep)
 
     def check_instructions(self, text: str) -> None:
-        """Raise ValueError for instructions that leave no room for a conversation."""
+        """Raise ValueError if the instructions leave no room for a conversation."""
         tokens = len(text.encode()) // BYTES_PER_TOKEN
         if tokens + self.summary_tokens >= self.trigger_tokens:
             raise ValueError(
@@ -61,7 +61,7 @@ class Compaction(DefinitionModel):
 
 
 class AgentMemory(DefinitionModel):
-    """The memory that an agent reads and writes: one for all, or one for each session, user or tenant."""
+    """The memory that an agent reads and writes: one for all runs, or one for each session, user or tenant."""
 
     vault: str = Field(
         "agents", pattern=TITLE_PATTERN, description="The vault of the memory; created if it does not exist."

@@ -1,4 +1,4 @@
-"""Definitions: orchestrations, agents, tools, MCP servers, schedules and triggers as they are written in JSON.
+"""Definitions: orchestrations, agents, tools, MCP servers, schedules and triggers as written in JSON.
 
 Every field has one meaning, a default and a description; the reference page and the JSON Schema for editors are
 generated from these classes. Checks that need several definitions, or the whole graph, are in `definitions/checks`.
@@ -27,11 +27,11 @@ OnCap = Literal["fail", "ask"]
 Effect = Literal["repeatable", "once", "ask"]
 ClientSetting = Literal["temperature", "max_tokens", "top_p", "thinking"]
 _EFFECT: Final = (
-    "What happens if the worker dies during a call and the outcome is unknown: repeatable calls the tool again; with "
-    "once and ask, a person decides. With ask, a person must also approve every call."
+    "What happens if the worker dies during a call and the outcome is unknown. repeatable: the tool is called again. "
+    "once, ask: a person decides. ask: a person must also approve every call."
 )
-_FLOW_CONTROL: Final = "When and how often its runs start, per key."
-_EXPOSE: Final = "mcp: MCP clients see it as a separate tool."
+_FLOW_CONTROL: Final = "Limits when and how often its runs start, per key."
+_EXPOSE: Final = "mcp: MCP clients can call it as a separate tool."
 _MAX_OUTPUT: Final = 1024 * 1024
 
 
@@ -39,7 +39,7 @@ class StateField(DefinitionModel):
     """One key of the state."""
 
     type: Literal["any", "string", "number", "integer", "boolean", "list", "object"] = Field(
-        "any", description="Type of its values; checked at every write."
+        "any", description="Type of its values, which is checked at every write."
     )
     default: Any = Field(None, description="Initial value.")
     description: str = Field("", description="For people.")
@@ -72,10 +72,10 @@ class Orchestration(DefinitionModel):
     )
     max_total_turns: int = Field(100, ge=1, le=10_000_000, description="Maximum number of steps that a run executes.")
     max_total_cost_usd: float | None = Field(
-        None, gt=0, description="No model is called once a run has cost this much."
+        None, gt=0, description="Maximum model cost of a run. No model is called when it is reached."
     )
     on_cap: OnCap = Field(
-        "fail", description="What happens at that cost: the step fails, or a person is asked to raise the limit."
+        "fail", description="What happens at max_cost_usd: the step fails, or a person is asked to raise the limit."
     )
     timeout_minutes: float = Field(
         30, gt=0, le=31 * 1440, description="Execution time limit of a run, without waiting times."
@@ -105,7 +105,7 @@ class Orchestration(DefinitionModel):
 
 
 class ModelSettings(DefinitionModel):
-    """Parameters of model calls; empty fields have the provider's default."""
+    """Parameters of model calls. Empty fields have the provider's default."""
 
     temperature: float | None = Field(default=None, ge=0, le=2, description="Randomness of answers.")
     max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="Maximum length of an answer.")
@@ -122,7 +122,7 @@ class ModelSettings(DefinitionModel):
 
 
 class Agent(DefinitionModel):
-    """A model with instructions and tools; or, with `orchestration_id`, an orchestration that answers like an agent."""
+    """A model with instructions and tools; with `orchestration_id`, an orchestration that answers like an agent."""
 
     id: Id = Field(description="Name in URLs, files and steps.")
     name: str = Field("", max_length=200, description="For people; the id if empty.")
@@ -141,7 +141,7 @@ class Agent(DefinitionModel):
     client_settings: list[ClientSetting] = Field(
         default_factory=list[ClientSetting],
         max_length=4,
-        description="The model settings that a request of an OpenAI-compatible client may replace for its run.",
+        description="The model settings that requests of OpenAI-compatible clients may override for their run.",
     )
     output_schema: dict[str, Any] | None = Field(
         None,
@@ -165,12 +165,12 @@ class Agent(DefinitionModel):
         description="Keeps conversations within the model's context window; a chat then includes all of its earlier "
         "turns.",
     )
-    memory: AgentMemory | None = Field(None, description="The memory that outlives a conversation.")
+    memory: AgentMemory | None = Field(None, description="Memory that is kept across conversations.")
     max_cost_usd_per_day: float | None = Field(
-        None, gt=0, description="No model is called once the agent's tasks of a day (UTC) have cost this much."
+        None, gt=0, description="Maximum model cost of the agent per day (UTC). No model is called when it is reached."
     )
     on_cap: OnCap = Field(
-        "fail", description="What happens at that cost: the step fails, or a person is asked to raise the limit."
+        "fail", description="What happens at the daily limit: the step fails, or a person is asked to raise it."
     )
     flow_control: FlowControl | None = Field(None, description=f"{_FLOW_CONTROL} Turns of a chat are not affected.")
     expose: Expose | None = Field(None, description=_EXPOSE)
@@ -197,7 +197,7 @@ class Agent(DefinitionModel):
 
 
 class Tool(DefinitionModel):
-    """A callable of agents and steps: a web service, a script in the sandbox, a task, or another definition."""
+    """A function for agents and steps: a web service, a script in the sandbox, a task, or another definition."""
 
     name: Id = Field(description="Name in agents and steps.")
     label: str = Field("", alias="generalName", max_length=200, description="For people.")
@@ -210,7 +210,7 @@ class Tool(DefinitionModel):
     )
     body: Literal["all", "rest", "body"] = Field(
         "all",
-        description="For http with POST, PUT or PATCH: what is sent as JSON. all: all arguments; rest: those without "
+        description="For http with POST, PUT or PATCH: the JSON body. all: all arguments; rest: the arguments without "
         "a placeholder in url or headers; body: the argument named body.",
     )
     code: str | None = Field(None, max_length=200_000, description="For python; arguments are in `args`.")
@@ -259,7 +259,7 @@ class Tool(DefinitionModel):
 
 
 class McpServer(DefinitionModel):
-    """A server that provides tools by the Model Context Protocol; they are named server__tool."""
+    """A server that provides tools by the Model Context Protocol. The tools are named server__tool."""
 
     name: Id = Field(description="Prefix of the names of its tools.")
     label: str = Field("", max_length=200, description="For people.")

@@ -1,6 +1,6 @@
 """Steps of orchestrations as they are written in JSON.
 
-Every field has one meaning, a default and a description; the step reference and the JSON Schema for editors are
+Every field has one meaning, a default and a description. The step reference and the JSON Schema for editors are
 generated from these classes.
 """
 
@@ -15,7 +15,7 @@ from runlane.domain.tenant_event import RUN_EVENT
 
 
 class StepRetry(DefinitionModel):
-    """How a failed step is retried: how often, after which delay, and on which errors."""
+    """How a failed step is retried: how often, after which delay, and for which errors."""
 
     attempts: int = Field(3, ge=1, le=100, description="Total tries, including the first one.")
     backoff_seconds: float = Field(1.0, ge=0, le=3600, description="Delay before the second try; doubles each time.")
@@ -27,7 +27,7 @@ class StepRetry(DefinitionModel):
     )
 
     def allows(self, code: str, tries: int, *, retryable: bool) -> bool:
-        """Return whether a failure with this code is retried; `tries` counts the failures before it."""
+        """Return whether a failure with this code is retried. `tries` is the number of failures before it."""
         return tries + 1 < self.attempts and (code in self.on if self.on else retryable)
 
 
@@ -50,7 +50,7 @@ class _Step(DefinitionModel):
     )
     on_limit: Literal["fail", "continue"] = Field(
         "fail",
-        description="What happens when a cycle reaches the step again after that: it fails with loop_limit, or its "
+        description="What happens when a cycle reaches the step after max_iterations: it fails with loop_limit, or its "
         "next step follows.",
     )
     retry: StepRetry | None = Field(None, description="How failures of this step are retried; null means not at all.")
@@ -78,7 +78,7 @@ class _ModelStep(_Step):
 
 
 class LlmStep(_ModelStep):
-    """One model call without tools; the answer is the output."""
+    """One model call without tools. The answer is the output."""
 
     type: Literal["llm"] = "llm"
     output_schema: dict[str, Any] | None = Field(
@@ -90,19 +90,21 @@ class LlmStep(_ModelStep):
 
 
 class AgentStep(_ModelStep):
-    """An agent works on a task with its tools until it has an answer; the answer is the output."""
+    """An agent works on a task with its tools until it has an answer. The answer is the output."""
 
     type: Literal["agent"] = "agent"
     agent_id: Id = Field(description="The agent.")
     max_turns: int = Field(15, ge=1, le=1000, description="Maximum model calls of the agent.")
     max_tool_calls: int = Field(100, ge=1, le=10_000, description="Maximum tool calls of the agent.")
-    max_cost_usd: float | None = Field(None, gt=0, description="No model is called once the step has cost this much.")
+    max_cost_usd: float | None = Field(
+        None, gt=0, description="Maximum model cost of the step. No model is called when it is reached."
+    )
     allowed_tools: list[str] | None = Field(None, description="Restricts the tools of the agent; all if null.")
     output_schema: dict[str, Any] | None = Field(None, description="Overrides the output_schema of the agent.")
 
 
 class ToolStep(_ModelStep):
-    """One tool is called. Without `arguments`, a model writes them."""
+    """One tool is called. Without `arguments`, a model writes the arguments."""
 
     type: Literal["tool"] = "tool"
     forced_tool: str = Field(min_length=1, max_length=200, description="The tool that is called.")
@@ -112,11 +114,16 @@ class ToolStep(_ModelStep):
 
 
 class EvaluatorStep(_ModelStep):
-    """A model chooses one of the routes. An answer without a route is requested again, and then an error."""
+    """A model chooses one of the routes.
+
+    If an answer has no valid route, the model is asked again, and then the step fails.
+    """
 
     type: Literal["evaluator"] = "evaluator"
     route_map: dict[str, Id | None] = Field(min_length=1, description="Label to step; null ends the run.")
-    route_descriptions: dict[str, str] = Field(default_factory=dict, description="What each label means.")
+    route_descriptions: dict[str, str] = Field(
+        default_factory=dict, description="Descriptions of the labels for the model."
+    )
     evaluator_prompt: str | None = Field(None, description="The question to decide, with placeholders.")
     fallback_route: str | None = Field(None, description="The label that is used if no answer of the model names one.")
     max_turns: int = Field(3, ge=1, le=100, description="Maximum model calls until an answer names a route.")
@@ -124,7 +131,7 @@ class EvaluatorStep(_ModelStep):
 
 
 class ParallelStep(_Step):
-    """Branches that are executed concurrently, each with its own writes; they join at `next_step_id`."""
+    """Branches that are executed concurrently, each with its own writes. They join at `next_step_id`."""
 
     type: Literal["parallel"] = "parallel"
     parallel_branches: list[list[Id]] = Field(
@@ -168,7 +175,7 @@ class LoopStep(_Step):
         return self
 
 
-# Which keys may answer a question: those of the tenant, or only those of platform admins.
+# Which keys may answer a question: the tenant's keys, or only those of platform admins.
 AnswerableBy = Literal["tenant", "platform"]
 FieldType = Literal["text", "textarea", "number", "boolean", "date", "email", "select", "multiselect"]
 
@@ -198,22 +205,22 @@ class HumanField(DefinitionModel):
 
 
 class HumanStep(_Step):
-    """The run waits for a person without holding a worker; the answer is the output."""
+    """The run waits for a person without occupying a worker. The answer is the output."""
 
     type: Literal["human"] = "human"
     human_prompt: str = Field("", max_length=20_000, description="The question, with placeholders.")
     human_fields: list[HumanField] = Field(default_factory=list[HumanField], max_length=100, description="The form.")
     human_channel_id: str | None = Field(None, description="The channel for notifications; stored for integrations.")
     expires_after_seconds: Seconds | None = Field(
-        None, description="How long the run waits for an answer; null: forever."
+        None, description="How long the run waits for an answer; null means forever."
     )
     on_expiry: Id | None = Field(
-        None, description="The next step when no answer arrived in time; null: the step fails."
+        None, description="The next step if no answer arrives in time; null means that the step fails."
     )
 
 
 class TransformStep(_Step):
-    """A script that reads a copy of `state` and sets `result`, which is the output. It runs in the sandbox."""
+    """A script in the sandbox that reads a copy of `state` and sets `result`, which is the output."""
 
     type: Literal["transform"] = "transform"
     transform_code: str = Field(min_length=1, max_length=100_000, description="The script.")
@@ -222,11 +229,11 @@ class TransformStep(_Step):
 class ExtractJsonStep(_Step):
     """Extracts JSON from text: the whole text, fenced blocks, or balanced braces. No model is called.
 
-    One value is the output; several become a list, in order.
+    A single value is the output. Several values become a list, in order.
     """
 
     type: Literal["extract_json"] = "extract_json"
-    required: bool = Field(False, description="Fail when no JSON is found; otherwise the output is null.")
+    required: bool = Field(False, description="Fail if no JSON is found; otherwise the output is null.")
 
 
 class IfElseStep(_Step):
@@ -234,8 +241,8 @@ class IfElseStep(_Step):
 
     type: Literal["if_else"] = "if_else"
     if_condition: str = Field(min_length=1, max_length=4000, description="An expression over `state`.")
-    if_true_step_id: Id | None = Field(None, description="The next step when it is true; null ends the run.")
-    if_false_step_id: Id | None = Field(None, description="The next step when it is false; null ends the run.")
+    if_true_step_id: Id | None = Field(None, description="The next step if it is true; null ends the run.")
+    if_false_step_id: Id | None = Field(None, description="The next step if it is false; null ends the run.")
 
 
 class SwitchStep(_Step):
@@ -244,13 +251,11 @@ class SwitchStep(_Step):
     type: Literal["switch"] = "switch"
     switch_expression: str = Field(min_length=1, max_length=4000, description="An expression over `state`.")
     switch_cases: dict[str, Id | None] = Field(min_length=1, description="Value to step; null ends the run.")
-    switch_default_step_id: Id | None = Field(
-        None, description="The next step when no case matches; null ends the run."
-    )
+    switch_default_step_id: Id | None = Field(None, description="The next step if no case matches; null ends the run.")
 
 
 class PrintStep(_Step):
-    """Renders a template; the string is the output."""
+    """Renders a template. The resulting string is the output."""
 
     type: Literal["print"] = "print"
     print_content: str = Field(max_length=100_000, description="The text, with placeholders.")
@@ -263,7 +268,7 @@ class EndStep(_Step):
 
 
 class OrchestrationStep(_Step):
-    """Executes another orchestration with its own state; its result is the output."""
+    """Executes another orchestration with its own state. Its result is the output."""
 
     type: Literal["orchestration"] = "orchestration"
     orchestration_id: Id = Field(description="The orchestration.")
@@ -284,7 +289,7 @@ class TaskStep(_Step):
 
 
 class WaitStep(_Step):
-    """The run waits for a time, or for an event sent through the API, without holding a worker."""
+    """The run waits for a time, or for an event sent through the API, without occupying a worker."""
 
     type: Literal["wait"] = "wait"
     seconds: Seconds | None = Field(None, description="How long to wait.")
@@ -293,7 +298,7 @@ class WaitStep(_Step):
     match: dict[str, Any] | None = Field(
         None,
         max_length=20,
-        description="Also wait for an event of the tenant, not only for one sent to the run: the values that its data "
+        description="Also accept an event of the tenant, not only an event sent to the run: the values that its data "
         "must have, by key or dotted path. May contain placeholders.",
     )
     lookback_seconds: float = Field(
@@ -303,10 +308,10 @@ class WaitStep(_Step):
         description="With match: also accept events that arrived up to this long before the wait.",
     )
     expires_after_seconds: Seconds | None = Field(
-        None, description="How long the run waits for the event; null: forever."
+        None, description="How long the run waits for the event; null means forever."
     )
     on_expiry: Id | None = Field(
-        None, description="The next step when the event did not arrive in time; null: the step fails."
+        None, description="The next step if the event does not arrive in time; null means that the step fails."
     )
 
     @model_validator(mode="after")

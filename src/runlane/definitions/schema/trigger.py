@@ -1,4 +1,4 @@
-"""Triggers: which events start a run of what, and with which input."""
+"""Triggers: the events that start a run, its target and its input."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from runlane.domain.tenant_event import LISTEN_PATTERN, MAX_EVENT_NAME, RUN_EVEN
 
 
 class Trigger(DefinitionModel):
-    """Starts a run for each event of a name, if a condition holds."""
+    """Starts a run for each event with a name, if a condition is true."""
 
     id: Id = Field(description="Name in URLs and files.")
     name: str = Field("", max_length=200, description="For people; the id if empty.")
     description: str = Field("", max_length=20_000, description="For people.")
     enabled: bool = Field(True, description="A disabled trigger ignores events.")
     event: Annotated[str, Field(pattern=LISTEN_PATTERN, max_length=MAX_EVENT_NAME)] = Field(
-        description="Name of the event, or its beginning and `.*`. `run.completed`, `run.failed`, `run.cancelled` and "
+        description="Name of the event, or a prefix and `.*`. `run.completed`, `run.failed`, `run.cancelled` and "
         "`run.*` are the ends of runs."
     )
     run_target: str | None = Field(
         None,
         max_length=300,
-        description="For ends of runs: only those of this target, a task's name, orchestration:ID or agent:ID.",
+        description="For ends of runs: only runs of this target, which is a task's name, orchestration:ID or agent:ID.",
     )
     condition: str | None = Field(
-        None, max_length=20_000, description="An expression over `event`; without one, every event starts a run."
+        None, max_length=20_000, description="An expression over `event`. Without it, every event starts a run."
     )
     task: str | None = Field(None, min_length=1, max_length=200, description="The registered task to start.")
-    orchestration_id: Id | None = Field(None, description="Or an orchestration.")
-    agent_id: Id | None = Field(None, description="Or an agent.")
+    orchestration_id: Id | None = Field(None, description="The orchestration to start.")
+    agent_id: Id | None = Field(None, description="The agent to start.")
     message: str = Field("", max_length=200_000, description="Message of the run. Placeholders over `event`.")
     input: dict[str, Any] = Field(
         default_factory=dict, description="Input of the run. Placeholders over `event`, such as {{event.data.order}}."
@@ -48,14 +48,14 @@ class Trigger(DefinitionModel):
 
     @property
     def target(self) -> str:
-        """What its runs execute."""
+        """The target of the runs."""
         if self.orchestration_id is not None:
             return f"{ORCHESTRATION}{self.orchestration_id}"
         return f"{AGENT}{self.agent_id}" if self.agent_id is not None else self.task or ""
 
     @property
     def listens_to_runs(self) -> bool:
-        """Whether it needs the ends of runs as events."""
+        """Whether the trigger uses the ends of runs as events."""
         return self.enabled and self.event.startswith(RUN_EVENT)
 
     @model_validator(mode="after")

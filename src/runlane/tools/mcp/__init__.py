@@ -1,4 +1,4 @@
-"""MCP client: lists and calls the tools of MCP servers over connections that many runs share."""
+"""MCP client: list and call the tools of MCP servers over connections that many runs share."""
 
 from runlane.tools.mcp.clients import McpClients, Values
 

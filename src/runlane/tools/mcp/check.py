@@ -1,4 +1,4 @@
-"""Check an MCP server: connect to it as agents do, and list its tools."""
+"""Check an MCP server: connect to it in the same way as agents, and list its tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from runlane.tools.mcp.clients import McpClients, Values
 
 
 async def check_server(settings: Settings, values: Values, tenant: str, server: McpServer) -> McpCheck:
-    """Return the tools of a server, or why it cannot be used. The connection is opened for this and closed again."""
+    """Return the tools of a server, or why it cannot be used.
+
+    A connection is opened for the check and closed afterwards.
+    """
     outbound, redactor = Outbound(settings), Redactor()
     clients = McpClients(settings, values, outbound)
     try:

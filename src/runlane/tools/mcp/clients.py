@@ -1,8 +1,8 @@
-"""Connections to MCP servers by tenant, definition and secrets: opened on first use, shared, and reopened when broken.
+"""Connections to MCP servers by tenant, definition and secrets. They are opened at first use, shared, and reopened.
 
-A call that certainly was not sent is retried once on a new connection. One that may have been sent is not: the caller
-decides whether it may be repeated. The library is imported with the first connection, so that a worker without MCP
-does not load it.
+A call that was certainly not sent is retried once on a new connection. A call that may have been sent is not retried
+here: the caller decides whether it may be repeated. The library is imported with the first connection, so a worker
+without MCP servers does not load it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_CONNECTIONS: Final = 256
 
 
 class McpClients:
-    """The MCP connections of a process. `values` returns a tenant's secrets by name, without missing ones."""
+    """The MCP connections of a process. `values` returns a tenant's existing secrets by name."""
 
     def __init__(
         self, settings: Settings, values: Values, outbound: Outbound, *, idle_seconds: float = IDLE_SECONDS
@@ -48,11 +48,11 @@ class McpClients:
         self._closed = False
 
     def for_run(self, tenant: str, redactor: Redactor) -> McpCaller:
-        """Return the caller for a run of a tenant, whose redactor gets the secrets that are sent."""
+        """Return the caller for a run of a tenant. Secrets that are sent are added to the run's redactor."""
         return _Caller(self, tenant, redactor)
 
     async def tools(self, tenant: str, redactor: Redactor, server: McpServer) -> Sequence[ToolOffer]:
-        """Return the tools of a server, under its own names. Raises ToolFailed."""
+        """Return the tools of a server with the names that the server uses. Raise ToolFailed."""
 
         async def send(client: Client, target: McpEndpoint) -> list[ToolOffer]:
             from runlane.tools.mcp.convert import list_offers
@@ -64,7 +64,7 @@ class McpClients:
     async def call(
         self, tenant: str, redactor: Redactor, server: McpServer, name: str, arguments: Mapping[str, Any], key: str
     ) -> Any:
-        """Return the result of a tool. `key` is sent as the idempotency key. Raises ToolFailed."""
+        """Call a tool and return its result. `key` is sent as the idempotency key. Raise ToolFailed."""
 
         async def send(client: Client, target: McpEndpoint) -> Any:
             from runlane.tools.mcp.convert import call_tool
@@ -103,14 +103,14 @@ class McpClients:
     async def _secrets(self, tenant: str, redactor: Redactor, server: McpServer) -> Mapping[str, str]:
         names = secrets_of(server)
         try:
-            # Even if another run has opened the connection already.
+            # The secrets are loaded even if another run has opened the connection already.
             return await redactor.learning(self._values)(tenant, names) if names else {}
         except (SecretUnreadable, TooManySecrets) as error:
             message = f'The MCP server "{server.name}" cannot be called. {error}'
             raise ToolFailed(error.code, message, begun=False) from None
 
     def _link(self, target: McpEndpoint) -> tuple[McpConnection, bool]:
-        """Return the connection to a target, and whether it was created for this use."""
+        """Return the connection to a target, and whether this call created it."""
         from runlane.tools.mcp.connection import McpConnection
 
         link = self._links.get(target.key)
@@ -140,7 +140,7 @@ class McpClients:
 
 
 class _Caller:
-    """The MCP connections as used by one run."""
+    """The MCP connections for one run."""
 
     def __init__(self, clients: McpClients, tenant: str, redactor: Redactor) -> None:
         self._clients = clients
@@ -157,5 +157,5 @@ class _Caller:
 async def _load() -> None:
     for name in ("runlane.tools.mcp.connection", "runlane.tools.mcp.convert"):
         if name not in sys.modules:
-            # In a thread, because the import takes long enough to delay heartbeats.
+            # The import runs in a thread because it takes long enough to delay heartbeats.
             await asyncio.to_thread(importlib.import_module, name)

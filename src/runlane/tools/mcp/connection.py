@@ -1,7 +1,7 @@
-"""A connection to an MCP server, owned by one task, because the library must open and close it in the same task.
+"""A connection to an MCP server. One task owns it, because the library must open and close it in the same task.
 
-Many calls use it at once, each in its own task, so that one that hangs or is cancelled does not affect the others. It
-closes when idle, and accepts no more calls as soon as it is known to be broken.
+Many calls use it at once, each in its own task, so that a call that hangs or is cancelled does not affect other calls.
+The connection closes when it is idle. When it is found to be broken, it accepts no more calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from runlane.tools.mcp.trace import TRACE, RequestTrace, copy_of
 from runlane.tools.mcp.transport import TracedTransport, broken, refusal, too_large
 from runlane.version import VERSION
 
-# The library logs messages of servers, and headers; errors are reported by the waiting caller instead.
+# The library logs headers and messages of servers. Errors are reported by the waiting caller instead.
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 
 T = TypeVar("T")
@@ -41,26 +41,26 @@ _CLOSE_SECONDS: Final = 6.0
 _ROOM: Final = 256 * 1024
 _MIN_MESSAGE: Final = 4 * 1024 * 1024
 _MAX_MESSAGE: Final = 2000
-# Statuses of servers without streamable HTTP, which only old ones lack.
+# The statuses with which old servers, which lack streamable HTTP, reject it.
 _OLD: Final = (400, 404, 405, 406, 410, 415, 501)
-# The library reads no larger event of an old server and would end the connection.
+# The library cannot read a larger event of an old server and would end the connection.
 _MAX_OLD_EVENT: Final = 1024 * 1024 - 1024
 _CONNECTION_LOST: Final = ("Connection closed", "SSE stream")
-# Messages of the library when the response has only a status.
+# Messages of the library for a response that has only a status.
 _STAND_INS: Final = ("Not Found", "Session terminated", "Server returned an error response")
 # Streams do not end, and calls have their own limits.
 _LIMITS: Final = OutboundLimits(read_seconds=None, total_seconds=None, max_body_bytes=None)
 
 
 class McpConnection:
-    """One connection. `open` is False as soon as it accepts no more calls."""
+    """One connection. `open` is False when it accepts no more calls."""
 
     def __init__(self, target: McpEndpoint, outbound: Outbound, idle_seconds: float) -> None:
         self.open = True
         self._target = target
         self._outbound = outbound
         self._idle_seconds = idle_seconds
-        # A structured answer contains its text twice, with escaped quotes.
+        # A structured result contains its text twice, with escaped quotes.
         self._most = max(_MIN_MESSAGE, 4 * target.server.max_output_bytes + _ROOM)
         self._flaw: Callable[[], ToolFailed | None] = lambda: None
         self._calls: set[asyncio.Task[Any]] = set()
@@ -70,26 +70,26 @@ class McpConnection:
         loop = asyncio.get_running_loop()
         self._used_at = loop.time()
         self._ready: asyncio.Future[Client | ToolFailed] = loop.create_future()
-        # A context of its own, since the connection does not belong to a run.
+        # The task has its own context, because the connection does not belong to a run.
         self._owner = asyncio.create_task(self._own(), context=contextvars.Context())
 
     @property
     def busy(self) -> bool:
-        """Whether calls are in flight, or it is still being opened."""
+        """Whether calls are in flight, or the connection is still being opened."""
         return bool(self._calls) or self._waiting > 0 or not self._ready.done()
 
     @property
     def used_at(self) -> float:
-        """When it was last used, by the loop's clock."""
+        """The time of the last use, by the loop's clock."""
         return self._used_at
 
     def retire(self) -> None:
-        """Accept no more calls; close after those in flight."""
+        """Accept no more calls, and close after the calls in flight."""
         self.open = False
         self._changed.set()
 
     async def close(self) -> None:
-        """Close it, even with calls in flight. Returns when its task has ended."""
+        """Close the connection, even with calls in flight. Return when its task has ended."""
         self.open, self._closing = False, True
         self._changed.set()
         await asyncio.wait({self._owner}, timeout=_CLOSE_SECONDS)
@@ -103,8 +103,8 @@ class McpConnection:
         self._owner.add_done_callback(lambda _: callback())
 
     async def request(self, send: Callable[[Client], Awaitable[T]], seconds: float) -> T:
-        """Return the result of `send` with the open connection. Raises ToolFailed."""
-        # Counted from the start, so that it is not closed as idle while it is being opened.
+        """Return the result of `send` with the open connection. Raise ToolFailed."""
+        # The call is counted from the start, so that the connection is not closed as idle while it is being opened.
         self._waiting += 1
         try:
             client = await asyncio.shield(self._ready)
@@ -123,7 +123,7 @@ class McpConnection:
             async with asyncio.timeout(seconds):
                 await asyncio.wait({call, trace.failed}, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
-            message = f'The MCP server "{self._target.name}" did not answer within {seconds:g} s.'
+            message = f'The MCP server "{self._target.name}" did not respond within {seconds:g} s.'
             raise ToolFailed("mcp_timeout", message, retryable=True, begun=trace.sent) from None
         finally:
             if not call.done():
@@ -165,7 +165,7 @@ class McpConnection:
                 self._ready.set_result(broken(self._target.name))
 
     async def _live(self) -> ToolFailed:
-        """Open the connection, keep it open while it is used, and close it. Return why it is not open."""
+        """Open the connection, keep it open while it is used, and close it. Return the reason for the close."""
         if self._target.server.server_type == "stdio":
             return await self._live_over(self._program)
         trace = RequestTrace()
@@ -174,7 +174,7 @@ class McpConnection:
             return failure
         older = RequestTrace()
         failure_of_old = await self._live_over(self._old, older)
-        # For a server that supports neither, the error of the newer transport is reported.
+        # If a server supports neither transport, the error of the newer transport is reported.
         return failure if older.status in _OLD else failure_of_old
 
     async def _live_over(
@@ -275,7 +275,7 @@ class McpConnection:
             message = f'The program of the MCP server "{name}" cannot be started: {reason}.'
             return ToolFailed("mcp_unreachable", message, begun=False)
         if isinstance(error, httpx2.InvalidURL):
-            # An address such as 0177.0.0.1 is never called.
+            # A URL with an address such as 0177.0.0.1 is never called.
             return ToolFailed(
                 "mcp_refused", f'The MCP server "{name}" must not be called. Its URL is not valid.', begun=False
             )
@@ -293,10 +293,10 @@ class McpConnection:
             failure.begun = trace.sent
             return failure
         if error.code == REQUEST_TIMEOUT:
-            return ToolFailed("mcp_timeout", f'The MCP server "{name}" did not answer in time.', retryable=True)
+            return ToolFailed("mcp_timeout", f'The MCP server "{name}" did not respond in time.', retryable=True)
         if error.code in (INVALID_PARAMS, INTERNAL_ERROR, 0) or error.code > -32000 or error.code < -32768:
             return ToolFailed("tool_failed", message or f'The MCP server "{name}" reported an error.')
-        return ToolFailed("mcp_protocol", f'The MCP server "{name}" answered with an error: {message}')
+        return ToolFailed("mcp_protocol", f'The MCP server "{name}" returned an error: {message}')
 
     def _ended_program(self, program: McpProcess) -> ToolFailed | None:
         name = self._target.name
@@ -310,7 +310,7 @@ class McpConnection:
 
 
 def connect_seconds(target: McpEndpoint) -> float:
-    """Return how long opening a connection may take, so that a call that never began is reported as such in time."""
+    """Return how long opening a connection may take. The limit leaves time to report a call that never began."""
     return min(MAX_CONNECT_SECONDS, target.server.timeout_seconds / 2)
 
 
@@ -332,14 +332,14 @@ async def _marking(transport: Any) -> AsyncGenerator[tuple[Any, Any]]:
 
 
 class _Marking:
-    """A stream that marks a request as sent: from then on it may have an effect."""
+    """A stream that marks a request as sent. A request that was sent may have an effect."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     async def send(self, item: Any) -> None:
         trace = TRACE.get() or RequestTrace()
-        # Marked before, since a request that is interrupted here may be on its way.
+        # The mark is set before the request is sent, because an interrupted request may still arrive.
         trace.sent = True
         try:
             await self._inner.send(item)

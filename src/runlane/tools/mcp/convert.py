@@ -1,4 +1,4 @@
-"""Conversion from MCP types: the tools that servers offer and the results of calls, both bounded."""
+"""Conversion from MCP types: the tools that servers offer and the results of calls, both limited in size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_SCHEMA_BYTES: Final = 64 * 1024
 MAX_LISTING_BYTES: Final = 1024 * 1024
 _MAX_DESCRIPTION: Final = 4000
 _MAX_MESSAGE: Final = 4000
-# The names of tools that the protocol allows.
+# The protocol allows these names of tools.
 _NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _SHOWN: Final = 64
 _RESULT: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = TypeAdapter(
@@ -34,7 +34,7 @@ _RESULT: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = 
 
 
 async def list_offers(client: Client, target: McpEndpoint) -> list[ToolOffer]:
-    """Return the allowed tools of a server, read page by page. Raises ToolFailed if there are too many."""
+    """Return the allowed tools of a server, read page by page. Raise ToolFailed if there are too many."""
     offers: dict[str, ToolOffer] = {}
     size = 0
     cursor: str | None = None
@@ -55,10 +55,10 @@ async def list_offers(client: Client, target: McpEndpoint) -> list[ToolOffer]:
 
 
 async def call_tool(client: Client, target: McpEndpoint, name: str, arguments: dict[str, Any], key: str) -> Any:
-    """Return the result of a tool. Raises ToolFailed and errors of the library.
+    """Call a tool and return its result. Raise ToolFailed and errors of the library.
 
-    The client's own method is not used: it validates the result against a schema of the server, with a library that
-    some patterns keep busy forever, and lists all tools for that after the call had its effect.
+    The client's own method is not used. It validates the result against a schema of the server with a library in which
+    some patterns never finish, and it lists all tools for this purpose after the call had its effect.
     """
     request = types.CallToolRequest(
         params=types.CallToolRequestParams(name=name, arguments=arguments, _meta={"idempotencyKey": key})
@@ -68,7 +68,8 @@ async def call_tool(client: Client, target: McpEndpoint, name: str, arguments: d
     except MCPError as error:
         if error.code != types.HEADER_MISMATCH:
             raise
-        # Rejected unread: some arguments must also be sent as headers, as the listing declares.
+        # The server rejects the call unread: some arguments must also be sent as headers, as the list of tools
+        # declares.
         await list_offers(client, target)
         result = await client.session.send_request(request, _RESULT)
     if isinstance(result, types.InputRequiredResult):
@@ -131,12 +132,12 @@ def _value(result: types.CallToolResult, target: McpEndpoint, name: str) -> Any:
     most = target.server.max_output_bytes
     if len(dump_json(value).encode()) > most:
         message = f'The result of the tool {name} of the MCP server "{target.name}" has more than {most} bytes.'
-        raise ToolFailed("mcp_too_large", f"{message} Request less, or raise max_output_bytes.")
+        raise ToolFailed("mcp_too_large", f"{message} Request less data, or raise max_output_bytes.")
     return value
 
 
 def _together(pieces: list[Any]) -> Any:
-    """Return text as a string, anything else as a list."""
+    """Return text as one string, anything else as a list."""
     if all(isinstance(piece, str) for piece in pieces):
         return "\n".join(pieces) if pieces else None
     if len(pieces) == 1:
@@ -162,5 +163,5 @@ def _piece(block: types.ContentBlock) -> Any:
 
 
 def _decoded(text: str) -> int:
-    """Return the size of decoded Base64."""
+    """Return the size of Base64 after decoding."""
     return len(text) * 3 // 4 - text[-2:].count("=")

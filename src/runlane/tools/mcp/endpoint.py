@@ -1,7 +1,7 @@
-"""An endpoint of a connection: the definition of a server with its secrets filled in, which are never shown.
+"""An endpoint of a connection: the definition of a server with the values of its secrets.
 
-Secrets are loaded for each use, so that a new value takes effect at once: it makes another endpoint with its own
-connection. They are redacted in everything that the server returns.
+Secrets are loaded for each use, so that a new value takes effect at once: it results in another endpoint with its own
+connection. Secret values are redacted in everything that the server returns.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class McpEndpoint:
         return self.server.name
 
     def redact(self, text: str, most: int | None = None) -> str:
-        """Return the text for storing, without the secrets that were sent to this server."""
+        """Return the text without the secrets that were sent to this server, so that it can be stored."""
         text = self.redactor.clean(text)
         for form in self.forms:
             text = text.replace(form, REDACTED)
         return clean_text(text, most)
 
     def redact_value(self, value: Any, depth: int = 0) -> Any:
-        """Return a value for storing, without the secrets. Raises ValueError if it is nested too deeply."""
+        """Return a value without the secrets, so that it can be stored. Raise ValueError if it is nested too deeply."""
         if depth > _MAX_DEPTH:
             raise ValueError("nested too deeply")
         if isinstance(value, str):
@@ -71,7 +71,7 @@ def secrets_of(server: McpServer) -> set[str]:
 
 
 def target_of(tenant: str, server: McpServer, secrets: Mapping[str, str]) -> McpEndpoint:
-    """Return the server with its secrets. Raises ToolFailed if a secret is missing, or a header cannot be sent."""
+    """Return the server with its secrets. Raise ToolFailed if a secret is missing or a header cannot be sent."""
     missing = sorted(secrets_of(server) - secrets.keys())
     if missing:
         raise ToolFailed(
@@ -106,7 +106,7 @@ def target_of(tenant: str, server: McpServer, secrets: Mapping[str, str]) -> Mcp
 
 
 def _filler(secrets: Mapping[str, str]) -> Callable[[str], str]:
-    # The file of a secret often ends with a line break, which is not part of it.
+    # The file of a secret often ends with a line break, which is not part of the secret.
     return lambda text: SECRET.sub(lambda found: secrets[found[1]].strip(), text)
 
 
@@ -115,7 +115,7 @@ def _templates(server: McpServer) -> Iterator[str]:
 
 
 def _forms(values: Collection[str]) -> set[str]:
-    """Return the forms in which secrets may be returned: plain, within JSON, within a URL."""
+    """Return the forms in which a response may contain secrets: plain, within JSON, within a URL."""
     plain = {value.strip() for value in values}
     forms = plain | {dump_json(value)[1:-1] for value in plain} | {quote(value, safe="") for value in plain}
     return {form for form in forms if len(form) >= _MIN_HIDDEN}

@@ -1,7 +1,7 @@
-"""MCP servers that are local processes: started with a connection and ended with it.
+"""MCP servers that are local processes. They are started and ended with a connection.
 
-They inherit only the environment that a program needs to start. The length of a line is bounded, and the end of stderr
-is kept, since it shows why a process ended.
+They inherit only the environment variables that a program needs to start. The length of a line is limited. The end of
+stderr is kept, because it shows why a process ended.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ class McpProcess:
         self._is_cut = False
 
     def stderr_tail(self, target: McpEndpoint, most: int) -> str:
-        """Return the end of stderr, without secrets."""
+        """Return the end of stderr without secrets."""
         text = target.redact(self._errors.decode(errors="replace"))
-        # A secret whose beginning is cut off cannot be recognized, so as much as the longest secret is skipped.
+        # A secret without its beginning cannot be recognized, so as many characters as the longest secret has are
+        # skipped.
         skipped = len(target.forms[0]) if self._is_cut and target.forms else 0
         return text[skipped:].strip()[-most:]
 
     async def listen(self, stream: asyncio.StreamReader) -> None:
-        """Read stderr to its end, since a full pipe would block the program."""
+        """Read stderr until its end, because a full pipe would block the program."""
         while piece := await stream.read(_PIECE):
             errors = self._errors + piece
             self._is_cut = self._is_cut or len(errors) > _TAIL
@@ -55,7 +56,7 @@ class McpProcess:
 
 @asynccontextmanager
 async def program_streams(target: McpEndpoint, most: int, program: McpProcess) -> AsyncGenerator[tuple[Any, Any]]:
-    """Start the program and yield its streams. Raises OSError or ValueError if it cannot be started."""
+    """Start the program and yield its streams. Raise OSError or ValueError if it cannot be started."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         target.server.command or "",
@@ -65,7 +66,8 @@ async def program_streams(target: McpEndpoint, most: int, program: McpProcess) -
         stderr=asyncio.subprocess.PIPE,
         env=inherited | dict(target.env),
         limit=most,
-        # A process group of its own: it ends with its children, and an interrupt at the terminal does not reach it.
+        # The program gets its own process group: it is ended with its children, and an interrupt at the terminal does
+        # not reach it.
         start_new_session=True,
     )
     if process.stdin is None or process.stdout is None or process.stderr is None:
@@ -94,7 +96,7 @@ async def program_streams(target: McpEndpoint, most: int, program: McpProcess) -
             with anyio.CancelScope(shield=True):
                 await _end(process)
                 program.code = process.returncode
-                # Its last output may not have been read yet.
+                # The last output of the program may not have been read yet.
                 with anyio.move_on_after(_LEAVE_SECONDS):
                     await program.drained.wait()
             incoming.close()
@@ -103,7 +105,7 @@ async def program_streams(target: McpEndpoint, most: int, program: McpProcess) -
 
 
 class _Input:
-    """The program's input. A line that was not written completely counts as not sent."""
+    """The program's input. A line that was not written completely is treated as not sent."""
 
     def __init__(self, stdin: asyncio.StreamWriter, lost: Callable[[], None]) -> None:
         self._stdin = stdin
@@ -120,7 +122,7 @@ class _Input:
             raise anyio.BrokenResourceError from None
 
     async def aclose(self) -> None:
-        """Do nothing: the input is closed with the program."""
+        """Do nothing, because the input is closed with the program."""
 
 
 def _parsed(line: bytes) -> SessionMessage | None:
@@ -132,7 +134,7 @@ def _parsed(line: bytes) -> SessionMessage | None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close its input, as the protocol requires; then end its group, with SIGTERM first."""
+    """Close the input of the program, as the protocol requires. Then end its process group, with SIGTERM first."""
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -142,14 +144,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 os.killpg(process.pid, step)
         if await _gone(process):
             break
-    # Close our ends of the pipes, which child processes may keep open on the other side.
+    # Close this side of the pipes. Child processes may keep the other side open.
     transport: Any = getattr(process, "_transport", None)
     if transport is not None:
         transport.close()
 
 
 async def _gone(process: asyncio.subprocess.Process) -> bool:
-    # Not wait(): that also waits for the pipes, which child processes may keep open.
+    # wait() is not used because it also waits for the pipes, which child processes may keep open.
     with anyio.move_on_after(_LEAVE_SECONDS):
         while process.returncode is None:  # noqa: ASYNC110 - asyncio has no event for it
             await anyio.sleep(0.01)

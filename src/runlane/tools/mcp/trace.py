@@ -1,7 +1,7 @@
-"""The state of one request on the wire: whether it was sent, its status, its failure.
+"""The state of one HTTP request: whether it was sent, its status and its failure.
 
-The library runs a request in our context, so a context variable identifies the request in the transport. The caller
-gets failures at once that the library would lose or report too late.
+The library executes a request in the caller's context, so a context variable identifies the request in the transport.
+The caller receives failures at once that the library would lose or report too late.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class RequestTrace:
         self.failed: asyncio.Future[ToolFailed] = asyncio.get_running_loop().create_future()
 
     def fail(self, failure: ToolFailed) -> None:
-        """Notify the waiting caller. The first reason counts."""
+        """Report a failure to the waiting caller. The first failure is used."""
         if not self.failed.done():
             self.failed.set_result(failure)
 
     @property
     def failure(self) -> ToolFailed | None:
-        """The failure, if one is known."""
+        """The failure, if the request has failed."""
         return self.failed.result() if self.failed.done() else None
 
 
@@ -40,7 +40,7 @@ TRACE: Final[ContextVar[RequestTrace | None]] = ContextVar("runlane_mcp_trace", 
 
 
 def copy_of(failure: ToolFailed) -> ToolFailed:
-    """Return a copy for another waiting caller, since raising an exception twice mixes its tracebacks."""
+    """Return a copy for another waiting caller, because raising an exception twice mixes its tracebacks."""
     return ToolFailed(
         failure.code,
         failure.message,

@@ -1,7 +1,7 @@
-"""The HTTP transport below the library: every request is traced, every response is bounded, and no error is raised.
+"""The HTTP transport below the library: it traces every request, limits every response, and raises no errors.
 
-An error that reaches the library ends the whole connection with all calls on it. So a failed request notifies its
-caller, and the library gets a response that only states the failure.
+An error that reaches the library ends the whole connection with all calls on it. So a failed request reports its
+failure to its caller, and the library receives a response that only contains the failure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runlane.tools.caller import ToolFailed
 from runlane.tools.mcp.trace import TRACE, RequestTrace
 
 _SESSION: Final = "mcp-session-id"
-# The response to a notification is not needed, and the library sends nothing else meanwhile.
+# The response to a notification is not needed, and the library sends nothing else before it arrives.
 _NOTIFICATION: Final = b'"method":"notifications/'
 _NOTICE_SECONDS: Final = 5.0
 _POST_SECONDS: Final = 30.0
@@ -26,17 +26,17 @@ _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeo
 
 
 class BrokenBody(httpx2.StreamError):
-    """A body broke off or is too large. The library treats this as an error of one response, not of the connection."""
+    """A body is incomplete or too large. The library treats this as an error of one response, not of the connection."""
 
     def __init__(self) -> None:
-        super().__init__("The response broke off.")
+        super().__init__("The response ended early.")
 
 
 class TracedTransport(httpx2.AsyncBaseTransport):
-    """A transport for one connection to the server of this name.
+    """A transport for one connection to the server with this name.
 
-    With `apart`, responses come on another stream than the requests, as with old servers: a rejected request would
-    never get one.
+    With `apart`, responses arrive on another stream than the requests, as with old servers. A rejected request would
+    then never get a response.
     """
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, name: str, most: int, *, apart: bool = False) -> None:
@@ -47,7 +47,7 @@ class TracedTransport(httpx2.AsyncBaseTransport):
         self.flaw: ToolFailed | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Return the response of the server, or a substitute that states the failure."""
+        """Return the response of the server, or a substitute that contains the failure."""
         trace = TRACE.get()
         posted = request.method == "POST"
         notice = posted and _NOTIFICATION in request.content[:100]
@@ -79,7 +79,7 @@ class TracedTransport(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     def _spoilt(self, *, large: bool) -> None:
-        """Handle a body that cannot be read. If it carries the responses to many requests, all of them fail."""
+        """Handle a body that cannot be read. If it contains the responses to many requests, all of them fail."""
         failure = too_large(self._name, self._most) if large else broken(self._name)
         trace = TRACE.get()
         if self._apart:
@@ -88,7 +88,7 @@ class TracedTransport(httpx2.AsyncBaseTransport):
             trace.fail(failure)
 
     def _failure(self, error: Exception) -> ToolFailed:
-        """Classify an error of the library without its text, which may contain a header or a URL."""
+        """Return the failure for an error of the library, without its text, which may contain a header or a URL."""
         if isinstance(error, OutboundRefused):
             message = f'The MCP server "{self._name}" must not be called. {error}'
             return ToolFailed("mcp_refused", message, begun=False)
@@ -106,14 +106,14 @@ class TracedTransport(httpx2.AsyncBaseTransport):
 
 
 def broken(name: str) -> ToolFailed:
-    """Return the failure of a connection that broke after the request was sent."""
+    """Return the failure for a connection that broke after the request was sent."""
     message = f'The connection to the MCP server "{name}" broke before the response arrived.'
     return ToolFailed("mcp_unreachable", message, retryable=True, begun=True)
 
 
 def too_large(name: str, most: int) -> ToolFailed:
-    """Return the failure of a response above the limit."""
-    return ToolFailed("mcp_too_large", f'The MCP server "{name}" answered with more than {most} bytes.')
+    """Return the failure for a response above the limit."""
+    return ToolFailed("mcp_too_large", f'The MCP server "{name}" returned more than {most} bytes.')
 
 
 def refusal(name: str, trace: RequestTrace) -> ToolFailed:
@@ -123,14 +123,14 @@ def refusal(name: str, trace: RequestTrace) -> ToolFailed:
         message = f'The MCP server "{name}" has ended this session.'
         return ToolFailed("mcp_unreachable", message, retryable=True, begun=False)
     if status >= 500:
-        message = f'The MCP server "{name}" answered with status {status}.'
+        message = f'The MCP server "{name}" returned status {status}.'
         return ToolFailed(
             "mcp_unreachable", message, retryable=True, retry_after_seconds=retry_after_seconds(trace.retry_after)
         )
     cure = " Check its token and headers." if status in (401, 403) else ""
     return ToolFailed(
         "mcp_refused",
-        f'The MCP server "{name}" refused with status {status}.{cure}',
+        f'The MCP server "{name}" refused the request with status {status}.{cure}',
         retryable=status in (408, 425, 429),
         retry_after_seconds=retry_after_seconds(trace.retry_after) if status == 429 else None,
         begun=False,
@@ -142,7 +142,7 @@ def _substitute(status: int) -> httpx2.Response:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body with a size limit: per event in an event stream, otherwise in total."""
+    """A body with a size limit, which applies to each event of an event stream, otherwise to the whole body."""
 
     def __init__(
         self, stream: httpx2.AsyncByteStream, headers: httpx2.Headers, most: int, spoilt: Callable[..., None]
@@ -163,7 +163,7 @@ class _Body(httpx2.AsyncByteStream):
                     raise BrokenBody
                 yield piece
         except (httpx2.HTTPError, OutboundError, OSError):
-            # The library resumes a broken event stream.
+            # The library resumes an interrupted event stream.
             if not self._events:
                 self._spoilt(large=False)
             raise BrokenBody from None
