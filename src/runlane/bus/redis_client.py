@@ -33,7 +33,7 @@ _RING = (
     "redis.call('rpush', KEYS[1], '1') redis.call('expire', KEYS[1], ARGV[2]) end return 0"
 )
 _SECONDS = 2.0
-# The loops of the bus retry; the ten retries of the library would only hide how long it took.
+# The loops of the bus retry. The ten retries of the library would only delay the error.
 _QUICK: dict[str, Any] = {
     "socket_timeout": _SECONDS,
     "socket_connect_timeout": _SECONDS,
@@ -202,7 +202,7 @@ class Cluster:
         gone, self._publisher = self._publisher, None
         if gone is not None:
             await _close(gone)
-        # It finds the nodes again with the next command.
+        # The client finds the nodes again with the next command.
         await _close(self._quick)
 
     async def ping(self) -> None:
