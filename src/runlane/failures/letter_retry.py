@@ -1,6 +1,6 @@
 """The retry of a dead letter: resume its run, restart it as a new one, or fork it at a step.
 
-What has to be read is read before the transaction; the transaction makes the change and moves the letter with it.
+All reads happen before the transaction. The transaction makes the change and updates the state of the letter.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from runlane.submit.repeats import forked_run, restarted_run
 
 
 class DiedTooOften(WrongState):
-    """A bulk retry leaves this run out."""
+    """The run failed for good too often, so a bulk retry leaves it out."""
 
     code = "died_too_often"
 
 
 class PreparedRetry(NamedTuple):
-    """What a retry writes: the run itself revived, or a new run with the records of the old one before a number."""
+    """The writes of a retry: a revival of the run, or a new run with the records of the old one before a number."""
 
     revival: Revival | None = None
     new_run: NewRun | None = None
