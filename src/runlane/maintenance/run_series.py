@@ -1,6 +1,6 @@
 """Count the runs of each minute after its end, and those of each hour from its minutes.
 
-Any process may do so; a lock lets one of them at a time. A minute is counted a moment after its end, because a
+Any process may do this; a lock admits one process at a time. A minute is counted a moment after its end, because a
 transaction that starts or ends a run stores its time before it commits.
 """
 

@@ -44,7 +44,7 @@ class Timers:
 async def _queue_due(session: Session) -> tuple[Sequence[str], Sequence[ReleasedRun], float | None]:
     if not await session.try_lock(_LOCK):
         return (), (), None
-    # First, because it takes locks of ordering keys, which come before rows.
+    # This comes first, because it takes locks of ordering keys, which come before locks of rows.
     changed = await expire_due(session)
     lanes = await queue_due(session)
     if lanes or changed:
