@@ -35,7 +35,7 @@ _MAX_ATTEMPTS = 3
 class StartRequest(NamedTuple):
     """A run of an orchestration or agent to accept. `name` is the id of its definition.
 
-    `conversation` is what else the agent receives: earlier messages, instructions and settings.
+    `conversation` has the earlier messages, instructions and settings that the agent also receives.
     """
 
     name: str
