@@ -18,7 +18,7 @@ from typing import Any, Final
 from runlane.domain.graph_registry import GraphSource
 from runlane.errors import GraphNotLoaded, nearest
 
-# The names of modules whose own name is taken by another module begin with this.
+# The prefix of the names of modules whose own name another module has.
 _PRIVATE: Final = "runlane_hosted_graph_"
 
 

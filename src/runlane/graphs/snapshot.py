@@ -48,7 +48,9 @@ class CheckpointSnapshots:
         return self._root is graph
 
     def describe(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> str | None:
-        """Return the snapshot of a checkpoint as JSON; None for a graph that is called by code and not a subgraph."""
+        """Return the snapshot of a checkpoint as JSON; None for a graph that code of a node calls, which is not a
+        subgraph.
+        """
         ns: str = config.get("configurable", {}).get("checkpoint_ns") or ""
         described = self._find(recast_checkpoint_ns(ns) if ns else ns)
         if described is None:
@@ -78,7 +80,7 @@ class CheckpointSnapshots:
 
 
 class _Description:
-    """What is the same for all checkpoints of a graph."""
+    """The parts of a snapshot that are the same for all checkpoints of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         channels = graph.stream_channels_asis
