@@ -75,9 +75,9 @@ class MemoryStorage:
     node: OwnerNode | None = None
     index: MemoryIndex | None = None
     path: str | None = None
-    # The database of runs and quotas; the same as `shared` unless memory is in a file alone.
+    # The database of runs and quotas; the same as `shared` unless memory is only in a file.
     runs: Database | None = None
-    # Without it, memories of other nodes are not requested.
+    # Without this field, memories of other nodes are not requested.
     requests: MemoryRequests | None = None
 
     async def barrier(self, memory_id: str) -> None:

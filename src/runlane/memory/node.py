@@ -182,7 +182,7 @@ class MemoryNode:
         memory and returns None if that is not possible within the given time, or if the request has ended.
         """
         if not await self._is_replicated(memory_id, pause_seconds):
-            return None  # so far no caller has waited
+            return None  # no caller has waited up to here
         async with self._lock(memory_id):
             self._leaving.add(memory_id)
             try:

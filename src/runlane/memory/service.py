@@ -77,7 +77,7 @@ class MemoryService(MemoryVaults):
         """Add at most 100 entries, all or none, in their order."""
         now = self._clock()
         checked = bounds.check_entries(tuple(entries), now)
-        # Ids are created here and not by the writer, because both threads would wait for the lock of their source.
+        # Ids are created here and not by the writer: the two threads would wait for the lock of their source.
         ids = tuple(new_ids("entry", len(checked)))
         keys = _keys(idempotency_key, ids[0], "add", checked)
         answer = await self._change(AddEntries(tenant, memory_id, *keys, now, checked, ids))
@@ -309,7 +309,7 @@ def _now_us() -> int:
 def _keys(key: str | None, unique: str | None, *parts: Any) -> tuple[str, str, bool]:
     """Return the operation id, the fingerprint of the request, and whether the id is the caller's key.
 
-    `unique` is an id that belongs to this request alone, if it has one.
+    `unique` is an id that belongs only to this request, if it has one.
     """
     if key is None:
         return unique or new_id("op"), "", False
