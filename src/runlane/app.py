@@ -266,7 +266,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         from runlane.store.chat.turns import open_turns
 
         turns = await open_turns(await self.database(), session_id)
-        # The last one first, so that no later turn starts in between.
+        # The last turn is cancelled first, so that no later turn starts in between.
         chosen = [run_id for _, run_id in (turns[:1] if only_current else reversed(turns))]
         cancelled: list[str] = []
         for run_id in chosen:

@@ -142,7 +142,7 @@ class FairGate:
             await ticket
         except asyncio.CancelledError:
             if not queue.withdraw(tenant, ticket):
-                # It was granted between the cancellation and this moment.
+                # The ticket was granted between the cancellation and this statement.
                 queue.release(tenant, amount)
             self._grant()
             raise
