@@ -31,9 +31,7 @@ Nodes = Sequence[str] | Literal["*"]
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """The memo of an attempt for later attempts: the question that its answer is for, and whether its command is
-    stored.
-    """
+    """The memo of an attempt for later ones: the question that its answer is for, and whether its command is stored."""
 
     answers: str | None = None
     applied: bool = False
@@ -138,9 +136,7 @@ def _is_id(value: Any) -> bool:
 
 
 async def _at_breakpoint(graph: Graph, head: StateSnapshot, breakpoints: Breakpoints) -> bool:
-    """Return whether the run has reached a breakpoint. If it continued, it would pass the breakpoint, as a later run
-    does.
-    """
+    """Return whether the run is at a breakpoint. If it continued, it would pass the breakpoint, as a later run does."""
     if not head.next:
         return False
     if _stops(breakpoints.before, head.next):

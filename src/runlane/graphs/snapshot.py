@@ -48,9 +48,7 @@ class CheckpointSnapshots:
         return self._root is graph
 
     def describe(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> str | None:
-        """Return the snapshot of a checkpoint as JSON; None for a graph that code of a node calls, which is not a
-        subgraph.
-        """
+        """Return the snapshot of a checkpoint as JSON; None for a graph that a node calls and is not a subgraph."""
         ns: str = config.get("configurable", {}).get("checkpoint_ns") or ""
         described = self._find(recast_checkpoint_ns(ns) if ns else ns)
         if described is None:
