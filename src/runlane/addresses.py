@@ -91,9 +91,7 @@ def literal(host: str) -> Address | None:
 
 
 def odd_number(host: str) -> bool:
-    """Return whether a host is an address in a notation that only some resolvers accept: 2130706433, 0x7f.1,
-    0177.0.0.1.
-    """
+    """Return whether only some resolvers accept a host as an address: 2130706433, 0x7f.1, 0177.0.0.1."""
     return _NUMBER.fullmatch(normal_host(host).rpartition(".")[2]) is not None and literal(normal_host(host)) is None
 
 
