@@ -68,7 +68,7 @@ class CapReached:
 
 @dataclass(frozen=True, slots=True)
 class BudgetNotice:
-    """That most of a cap is spent, or all of it. `target` is that of the run that found it."""
+    """A notice that most of a cap is spent, or all of it. `target` is the target of the run that noticed it."""
 
     cap: SpendingCap
     reached: bool
@@ -83,7 +83,7 @@ def notice_of(cap: SpendingCap, target: str) -> BudgetNotice | None:
 
 
 def check_caps(caps: Iterable[SpendingCap]) -> CapReached | None:
-    """Return the cap that forbids another model call, or None. One that fails the step comes before one that asks."""
+    """Return the cap that forbids another model call, or None. A cap that fails the step precedes one that asks."""
     reached = [
         CapReached(cap.scope, cap.limit_usd, cap.spent_usd, cap.on_cap, cap.name)
         for cap in caps

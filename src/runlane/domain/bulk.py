@@ -72,7 +72,7 @@ class BulkJob:
 
     @property
     def pending(self) -> int:
-        """The runs that the job has not come to."""
+        """The number of runs that the job has not processed yet."""
         return self.total - self.changed - self.refused
 
 

@@ -40,7 +40,7 @@ _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")
 
 
 class ScheduleTimes:
-    """The slots of a schedule: strictly increasing, and a function of nothing but its rules."""
+    """The slots of a schedule. They increase strictly and depend only on its rules."""
 
     def __init__(self, rules: ScheduleTiming, anchor_us: int) -> None:
         """`anchor_us` is the anchor of periods without their own: the creation of the schedule."""
@@ -245,5 +245,5 @@ def _fires_between(fields: str, begin: datetime, end: datetime) -> bool:
 
 
 def spread_seed(schedule_id: str, generation: int) -> str:
-    """Return what the offset of a schedule is computed from."""
+    """Return the value from which the offset of a schedule is computed."""
     return f"{schedule_id}\x1f{generation}"
