@@ -173,7 +173,7 @@ async def due_counts(session: Session) -> list[str]:
 
 
 async def count_again(database: Database, tenant: str) -> None:
-    """Count the bytes of a tenant. What requests add meanwhile may be counted twice, until the next time."""
+    """Count the bytes of a tenant. Bytes that requests add meanwhile may be counted twice until the next count."""
     before = await database.transact(lambda session: _read(session, tenant))
     if before is None:
         return
