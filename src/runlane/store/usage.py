@@ -106,7 +106,7 @@ def _summed(added: Select[Any]) -> Executable:
     )
 
 
-# Its members come from usage_rows() and are for entries that have won the fence in this transaction.
+# Its members come from usage_rows() and belong to entries that have passed the fence in this transaction.
 ADD_USAGE = Statement(
     "add_usage", _add, _COLUMNS, purpose="Add the usage of model calls of attempts, through the fence."
 )
@@ -117,7 +117,7 @@ _ADD_CALLS = Statement(
     {name: _COLUMNS[name] for name in _NAMED},
     purpose="Add the usage of model calls that no attempt records, such as embeddings.",
 )
-# Minted per process start, like a worker's id.
+# Created at each start of a process, like a worker's id.
 _SHARD: Final = lock_key("usage", new_id("shard"), str(os.getpid())) % SHARDS
 
 

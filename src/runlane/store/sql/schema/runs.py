@@ -39,15 +39,16 @@ runs = Table(
     Column("first_seq", Integer, nullable=False, server_default="1"),
     # Of the workers that were lost with this run (`losses`), those that executed no other run beside it.
     Column("lone_losses", Integer, nullable=False, server_default="0"),
-    # A quarantined run: how many other runs its worker may execute beside it. Null for all others.
+    # For a quarantined run: how many other runs its worker may execute beside it. Null for all other runs.
     Column("max_neighbors", Integer),
-    # The bits of RunHook: what else the end of this run must settle.
+    # The bits of RunHook: further work at the end of this run.
     Column("hooks", SmallInteger, nullable=False, server_default="0"),
-    # In a lane that tenants share: its virtual start time, from which its rank was made. Null in all others.
+    # In a lane that tenants share: the virtual start time of the run, from which its rank was computed. Null in other
+    # lanes.
     Column("start_tag", BigInteger),
     # The caller's group for fair shares inside its tenant.
     Column("fairness_key", Text),
-    # When its worker last stored something about it.
+    # The last time at which its worker stored something about it.
     Column("recorded_at", BigInteger),
     # The tags as a JSON list, for readers; null without tags. Lists by tag use `run_tags`, which changes with it.
     Column("tags", Text),
