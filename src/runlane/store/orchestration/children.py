@@ -68,7 +68,7 @@ MARK_CHILDREN = Statement(
     purpose="Mark the children of a cancelled run for cancellation.",
 )
 _has_ended = exists().where(_named, _child.c.id == idempotency_keys.c.run_id, _child.c.ended_at.is_not(None))
-# Each child wakes its parent once: after that the parent does not wait for it, and must still be able to suspend.
+# Each child wakes its parent once. After that, the parent does not wait for this child and must be able to suspend.
 _TAKE_ENDED = Statement(
     "take_ended_children",
     update(run_children)
