@@ -85,7 +85,7 @@ class _Seen(NamedTuple):
 
 
 class ChangePoll:
-    """Remembers the last poll. The first poll finds nothing."""
+    """Keeps the result of the last poll. The first poll reports no changes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -55,7 +55,7 @@ _ONE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Which events of a run: between two numbers, of some types, of steps whose path begins with a prefix."""
+    """Selects events of a run: between two numbers, of some types, of steps whose path begins with a prefix."""
 
     after: int
     before: int

@@ -1,4 +1,4 @@
-"""The keys of flow control as readers see them, and what the doctor reports about them and about concurrency limits."""
+"""The keys of flow control as readers see them, and the doctor's findings about them and about concurrency limits."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def list_flow_keys(
 
 
 async def read_flow_health(database: Database) -> FlowHealth:
-    """Return what the doctor reports of all tenants."""
+    """Return the facts that the doctor reports for all tenants."""
     backlogs = [(parts_of_key(row["backlog_key"]), row) for row in await database.query(_NEARLY_FULL)]
     return FlowHealth(
         tuple(ClosedLimit(row["tenant"], row["name"], row["waiting"]) for row in await database.query(_CLOSED)),

@@ -85,7 +85,7 @@ class Finish:
 
 @dataclass(slots=True)
 class RecordEntry:
-    """What an attempt stores in one transaction. `settled` are the paths of waits that it has consumed."""
+    """The writes of an attempt in one transaction. `settled` are the paths of waits that it has consumed."""
 
     run_id: str
     attempt: int
