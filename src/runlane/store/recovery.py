@@ -60,7 +60,7 @@ _STOP_UNSENT = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was changed in a restored database. `continuing` runs continue where the backup has them."""
+    """The changes in a restored database. `continuing` runs continue from their state in the backup."""
 
     continuing: int
     schedules: int

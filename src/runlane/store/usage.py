@@ -60,7 +60,7 @@ class CallUsage:
 
 @dataclass(frozen=True, slots=True)
 class SpentToday:
-    """The daily cap of a tenant, and what it and one of its agents have spent today, in dollars."""
+    """The daily cap of a tenant, and the cost of the tenant and one of its agents today, in dollars."""
 
     tenant_limit_usd: float | None
     on_cap: OnCap

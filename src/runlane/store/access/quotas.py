@@ -255,7 +255,7 @@ async def set_quota(database: Database, tenant: str, name: str, limit: float | N
 
 
 async def _count_first(database: Database, tenant: str, name: str) -> None:
-    """Count what a tenant has used of a quota before the quota was set."""
+    """Count the use of a quota by a tenant before the quota was set."""
 
     async def count(session: Session) -> None:
         await session.lock(exclusive=[tenant_lock(tenant)])
@@ -295,7 +295,7 @@ async def stored_limit(database: Database, tenant: str, name: str) -> int | None
 
 
 async def use_of(session: Session, name: str, tenant: str) -> int:
-    """Count what a tenant has used of a quota that has no period."""
+    """Count the use of a quota without a period by a tenant."""
     statement = _RULES[name].used
     assert statement is not None  # noqa: S101 - only the rate has no such statement
     return int((await session.fetch(statement, tenant=tenant))[0]["used"])

@@ -304,7 +304,7 @@ async def set_epoch(file: Database, memory_id: str, epoch: int) -> None:
 
 async def park(file: Database, memory_id: str, seq: int, problem: str) -> None:
     """Stop the replication of a memory at an operation that the database rejected."""
-    # Only the first line: the details that a database adds contain what was written.
+    # Only the first line is kept, because the details that a database adds contain the written values.
     error = clean_text(problem.partition("\n")[0], _MAX_ERROR)
 
     async def work(session: Session) -> None:

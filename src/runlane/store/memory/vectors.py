@@ -140,7 +140,7 @@ _UNINDEXED = Statement(
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """Which entries of a memory have embeddings. `model` is None before the first."""
+    """The entries of a memory that have embeddings. `model` is None before the first embedding."""
 
     tenant: str
     last_seq: int

@@ -86,7 +86,7 @@ _WAKE = Statement(
     .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.hooks, runs.c.ordering_key, runs.c.holds_key),
     purpose="Requeue suspended runs whose children have ended.",
 )
-# In the transaction that pauses them, which has not freed the slots of their limits yet.
+# Used in the transaction that pauses the runs, which has not freed the slots of their limits yet.
 _WAKE_AT_ONCE = Statement(
     "wake_parents_at_once",
     update(runs)

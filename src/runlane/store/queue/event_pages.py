@@ -39,7 +39,7 @@ def _reading(name: str, *, typed: bool, newest_first: bool) -> Statement:
     )
 
 
-# By whether types are given, and whether the newest come first.
+# The statements by two properties: whether types are given, and whether the newest events come first.
 _READ: Final = {
     (False, False): _reading("read_event_range", typed=False, newest_first=False),
     (False, True): _reading("read_event_range_newest", typed=False, newest_first=True),

@@ -25,7 +25,7 @@ _RULES: Final = tuple(rule for rule in FlowRule if rule is not FlowRule.CONCURRE
 
 def _begins(rule: FlowRule) -> ColumnElement[bool]:
     prefix = bindparam(f"prefix_{rule.value}", type_=Text())
-    # Not LIKE, which ignores the case of letters on SQLite.
+    # LIKE is not used, because it ignores the case of letters on SQLite.
     return func.substr(flow_keys.c.key, lit(1), func.length(prefix)) == prefix
 
 

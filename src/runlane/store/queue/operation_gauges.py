@@ -79,7 +79,7 @@ _QUOTAS = Statement(
 
 @dataclass(frozen=True, slots=True)
 class AllowanceUse:
-    """What a tenant has used of a budget or a quota; 1 is all of it."""
+    """The share of a budget or a quota that a tenant has used; 1 is all of it."""
 
     tenant: str
     name: str

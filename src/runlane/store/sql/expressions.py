@@ -52,7 +52,7 @@ def now_once() -> ColumnElement[int]:
 
 
 class database_started_us(FunctionElement[int]):  # noqa: N801
-    """When the database server started; 0 on SQLite, which has no server."""
+    """The time at which the database server started; 0 on SQLite, which has no server."""
 
     type = BigInteger()
     inherit_cache = True

@@ -282,7 +282,7 @@ async def _claim_of(session: Session, endpoint: Row, in_flight: int, share: int,
 
 
 async def read_claimed(session: Session, ids: Sequence[str]) -> list[ClaimedDelivery]:
-    """Return claimed deliveries with what is sent, and the secrets that sign it."""
+    """Return claimed deliveries with their content, and the secrets that sign it."""
     if not ids:
         return []
     rows = await session.fetch(_READ, ids=session.texts(ids))

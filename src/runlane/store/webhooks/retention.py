@@ -56,7 +56,7 @@ _DELETES = [
         purpose="Delete old webhook messages.",
     ),
 ]
-# Deleted endpoints, and origins of runs' webhooks that were not used for a day, when nothing refers to them.
+# Selects deleted endpoints, and origins of runs' webhooks that were not used for a day, to which no row refers.
 _DELETE_UNUSED = Statement(
     "delete_unused_webhook_endpoints",
     delete(webhook_endpoints).where(

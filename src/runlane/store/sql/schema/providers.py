@@ -39,7 +39,7 @@ provider_leases = Table(
 )
 Index("provider_leases_credential", provider_leases.c.credential)
 
-# What was used in each second of the last minute; `second` is since the epoch.
+# The usage in each second of the last minute; `second` is since the epoch.
 provider_seconds = Table(
     "provider_seconds",
     metadata,
