@@ -1,4 +1,4 @@
-"""Which waiting runs are admitted: a run takes a slot of each of its concurrency limits, or none.
+"""Decide which waiting runs are admitted. A run takes a slot of each of its concurrency limits, or none.
 
 The waiting runs of a limit are in turns, one for each key that competes for it. Turns alternate, so a key with ten
 thousand waiting runs delays another one by one run. Inside a turn the order is fixed when a run begins to wait.

@@ -21,7 +21,7 @@ _ROUNDING_USD: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SpendingCap:
-    """One cap and what has been spent under it. `name` is the agent or tenant; `limit_usd` is None without a cap."""
+    """One cap and the cost under it so far. `name` is the agent or tenant; `limit_usd` is None without a cap."""
 
     scope: Scope
     limit_usd: float | None
@@ -76,7 +76,7 @@ class BudgetNotice:
 
 
 def notice_of(cap: SpendingCap, target: str) -> BudgetNotice | None:
-    """Return what is reported about a cap; None while less than four fifths of it are spent."""
+    """Return the notice about a cap; None while less than four fifths of it are spent."""
     if cap.limit_usd is None or cap.spent_usd < cap.limit_usd * WARNING_SHARE - _ROUNDING_USD:
         return None
     return BudgetNotice(cap, cap.spent_usd >= cap.limit_usd - _ROUNDING_USD, target)

@@ -29,7 +29,7 @@ _SHARED: Final = "\x1flimit\x1f"
 
 
 class ConcurrencyStrategy(StrEnum):
-    """What happens to a new run while the limit is reached."""
+    """The effect on a new run while the limit is reached."""
 
     QUEUE = "queue"  # the new run waits; keys with waiting runs take turns
     CANCEL_RUNNING = (

@@ -1,4 +1,4 @@
-"""Dead letters: what is kept of a run that failed for good, and how it is handled."""
+"""Dead letters: the records of runs that failed for good, and their handling."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FiringKind(StrEnum):
-    """Why a slot was decided: its time came, a person triggered it, or it was filled in later."""
+    """The reason for a decision about a slot: its time came, a person triggered it, or a backfill includes it."""
 
     TICK = "tick"
     MANUAL = "manual"

@@ -99,7 +99,7 @@ HIDDEN_MODES: Final = frozenset({StreamMode.CHECKPOINT_IDS.value})
 
 
 class Durability(StrEnum):
-    """When checkpoints are stored: before the next superstep, during it, or at the end of the run."""
+    """The time at which checkpoints are stored: before the next superstep, during it, or at the end of the run."""
 
     SYNC = "sync"
     ASYNC = "async"

@@ -1,4 +1,4 @@
-"""Quotas of tenants: what a tenant may have or start, and how much of it is used."""
+"""Quotas of tenants: the resources that a tenant may have or start, and their use."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _CREDENTIAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:\[\]-]*")
 
 @dataclass(frozen=True, slots=True)
 class ProviderLimits:
-    """What a credential may use in the whole cluster. None means unlimited; 0 in flight pauses it."""
+    """The bounds of a credential in the whole cluster. None means unlimited; 0 in flight pauses it."""
 
     in_flight: int | None = None
     requests_per_minute: int | None = None

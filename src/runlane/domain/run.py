@@ -92,7 +92,7 @@ class Cause(StrEnum):
 
 
 class AfterOn(StrEnum):
-    """Which ends of the runs in `after` let a run start."""
+    """The ends of the runs in `after` after which a run may start."""
 
     SUCCESS = "success"  # all of them have completed
     END = "end"  # all of them have ended
@@ -100,7 +100,7 @@ class AfterOn(StrEnum):
 
 
 class OnDead(StrEnum):
-    """What happens to the runs behind a run that fails for good, under the same ordering key."""
+    """The effect of a run that fails for good on the runs behind it under the same ordering key."""
 
     SKIP = "skip"
     BLOCK = "block"

@@ -1,4 +1,4 @@
-"""The decisions about slots, without a clock and a database: what is valid, due, missed, skipped, buffered."""
+"""Decide about slots, without a clock and a database: whether they are valid, due, missed, skipped or buffered."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def admit(tenant: str, limits: TenantLimits, usage: TenantUsage, count: int) -> 
 
 
 def rate_quota(limits: TenantLimits, usage: TenantUsage) -> RateQuota | None:
-    """Return what is left of the tenant's rate; None without one."""
+    """Return the remaining rate of the tenant; None without a rate."""
     if limits.rate_per_second is None:
         return None
     each_ns = _SECOND_NS / limits.rate_per_second

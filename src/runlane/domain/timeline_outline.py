@@ -172,7 +172,7 @@ class Outline:
         return path not in self._groups and 0 < len(self._parts.get(path, ())) <= MAX_PARTS
 
     def _descend(self, path: str, room: int, inside: list[str], closed: list[str]) -> bool:
-        """Collect what is shown below a span; return whether it fits."""
+        """Collect the spans that are shown below a span; return whether they fit."""
         for part in self._parts.get(path, ()):
             if len(inside) >= room:
                 return False
@@ -221,7 +221,7 @@ class Outline:
         )
 
     def _fold(self, path: str) -> _Part:
-        """Return a subtree as one value. Of an ended run, what is still open was abandoned."""
+        """Return a subtree as one value. Parts of an ended run that are still open were abandoned."""
         known = self._folded.get(path)
         if known is not None:
             return known

@@ -310,7 +310,7 @@ class WorkerLoss:
 
 @dataclass(frozen=True, slots=True)
 class ServerHealth:
-    """Whether a server is ready, and what it reports about its components."""
+    """Whether a server is ready, and its reports about its components."""
 
     ready: bool
     parts: Mapping[str, Any]

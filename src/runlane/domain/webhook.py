@@ -64,7 +64,7 @@ class DeliveryStatus(StrEnum):
 
 
 class ErrorKind(StrEnum):
-    """Why a try failed."""
+    """The reason why a try failed."""
 
     STATUS = "status"
     REDIRECT = "redirect"
