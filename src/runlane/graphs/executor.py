@@ -125,7 +125,7 @@ class GraphExecutor:
 
 def _connected(made: Graph, saver: RunlaneSaver, store: BaseStore) -> Graph:
     """Return the graph with this run's checkpointer and store, whatever it was compiled with."""
-    # Not Pregel.copy(), which validates the whole graph again.
+    # Pregel.copy() is not used, because it validates the whole graph again.
     graph = copy(made)
     graph.checkpointer, graph.store = saver, store
     return graph

@@ -35,7 +35,7 @@ _Argument = Literal["config", "runtime"]
 
 @dataclass(frozen=True, slots=True)
 class GraphUse:
-    """What a factory is called with. `context` is the context of a run, and None for other uses."""
+    """The arguments of a factory. `context` is the context of a run, and None for other uses."""
 
     access: AccessContext
     config: RunnableConfig

@@ -34,7 +34,7 @@ class RecentCheckpoint:
                 self._values[channel, version] = values.get(channel, (EMPTY, b""))
 
     def add(self, written: GraphWrites) -> None:
-        """Keep what the attempt stores."""
+        """Keep the writes that the attempt stores."""
         for value in written.values:
             if self._is_root(value.thread, value.ns):
                 self._values.setdefault((value.channel, value.version), (value.encoding, value.value))

@@ -138,7 +138,7 @@ class _Description:
         )
         found = list(tasks.values())
         if len(found) > 1 and updated:
-            # In the order of the graph, as without a choice of nodes. Those of sends come first.
+            # The tasks are in the order of the graph, as without a choice of nodes. Tasks of sends come first.
             place = self._order
             found.sort(key=lambda task: (task.path[0] != PUSH, 0 if task.path[0] == PUSH else place[task.name]))
         return found
