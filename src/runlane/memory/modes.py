@@ -1,4 +1,4 @@
-"""Where a process stores memory: the three modes and their resources.
+"""The three modes in which a process stores memory, and their resources.
 
 - local: the file is the truth. For one host without Postgres; its processes share the file.
 - replicated: the file acknowledges, and a replicator sends its operations to Postgres. One process per file.
@@ -56,7 +56,7 @@ class OwnerNode(Protocol):
         ...
 
     async def status(self) -> MemoryNodeStatus:
-        """Return what is not replicated yet."""
+        """Return the replication backlog."""
         ...
 
 

@@ -197,7 +197,7 @@ class MemoryService(MemoryVaults):
         found = await self._read(
             memory_id, consistency, lambda database: search_text(database, tenant, memory_id, query, count)
         )
-        # After the search by words, which checks that the memory is the tenant's.
+        # This search follows the search by words, which checks that the memory belongs to the tenant.
         near = [] if index is None else await index.nearest(tenant, memory_id, query)
         if not near:
             return [MemoryHit(entry, score, ("text",)) for entry, score in found[:limit]]
