@@ -186,7 +186,7 @@ def _rare_fields(options: RunOptions) -> dict[str, Any]:
 
 
 def _compared(rare: Mapping[str, Any], options: RunOptions) -> list[Any]:
-    """Return what else requests with the same idempotency key must have in common."""
+    """Return the other values that requests with the same idempotency key must have in common."""
     found: list[Any] = []
     if rare:
         webhook: RunWebhook | None = rare["webhook"]
