@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 # The maximum number of messages that wait to be sent. Beyond it the oldest is dropped: readers find its events in the
 # database.
 MAX_WAITING = 20_000
-# After this long without a message the server is pinged; after as long again the connection is closed.
+# The server is pinged after this time without a message. After the same time again, the connection is closed.
 QUIET_SECONDS = 5.0
 _SEND_AT_ONCE = 500
 _BACK_OFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)

@@ -85,7 +85,7 @@ def open_client(url: str) -> RedisClient:
                     *(redis.Redis.from_url(url, **options) for options in (_QUICK, _BLOCKING, _SUBSCRIBING))
                 )
             except ValueError:
-                # Without the message of the library, which may contain a part of a password.
+                # The error omits the message of the library, which may contain a part of a password.
                 raise InvalidSettings(
                     "RUNLANE_REDIS_URL cannot be read. Form: redis://user:password@host:6379/0"
                 ) from None
