@@ -120,7 +120,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         batches = list(in_batches(new_runs))
         by_rules = any(run.flow is not None for run in new_runs)
         if len(batches) > 1 and (by_rules or not await is_free(await self.database(), tenant)):
-            # One transaction, however long: a limit must not accept only a part of the request.
+            # One transaction of any length, because a limit must not accept only a part of the request.
             batches = [new_runs]
         accepted: list[Accepted] = []
         for batch in batches:

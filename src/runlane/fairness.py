@@ -28,7 +28,7 @@ class FairQueue(Generic[Ticket]):
         self.share = share
         self.used = 0
         self._held: dict[str, int] = {}
-        # In the order of service: the tenant that was served last is at the end.
+        # The tenants in the order of service: the tenant that was served last is at the end.
         self._waiting: OrderedDict[str, OrderedDict[Ticket, int]] = OrderedDict()
 
     def held_by(self, tenant: str) -> int:

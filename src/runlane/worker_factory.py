@@ -167,7 +167,7 @@ class _LazyExecutor:
         self._created: OrchestrationExecutor | None = None
 
     async def warm_up(self) -> None:
-        """Load what the stored definitions will need."""
+        """Load the packages that the stored definitions need."""
         if await read_newest(self._connection.database, 1):
             await (await self._executor()).warm_up()
 
