@@ -53,7 +53,7 @@ async def retry_letter(database: Database, run_id: str, how: LetterRetry, *, act
 async def prepare_letter(
     database: Database, run_id: str, how: LetterRetry, delay_us: int, *, guard: bool = False
 ) -> PreparedRetry:
-    """Read what a retry needs. With `guard`, a run that failed for good too often is refused, unless it is forced."""
+    """Prepare a retry. With `guard`, a run that failed for good too often is refused, unless it is forced."""
     letter = await find_letter(database, run_id)
     if letter is None:
         raise LetterNotFound(run_id)
@@ -84,7 +84,7 @@ async def prepare_letter(
 
 
 async def prepare_revival(database: Database, run_id: str, how: RetryOptions, delay_us: int) -> PreparedRetry:
-    """Read what the retry of the run itself needs."""
+    """Prepare the retry of the run itself."""
     if not how.latest:
         return PreparedRetry(Revival(delay_us, how.lower_priority))
     from runlane.submit.repair import latest_plan

@@ -26,7 +26,7 @@ class Timers:
         self._bus = bus
 
     async def run_once(self) -> bool:
-        """Queue what is due; return True when there was more than one pass takes."""
+        """Queue the due runs; return True when there were more than one pass takes."""
         lanes, changed, next_seconds = await self._database.transact(_queue_due)
         if lanes or changed:
             failpoint("timers.committed")

@@ -29,7 +29,7 @@ from runlane.webhooks.sender import WebhookSender
 
 log = structlog.get_logger(__name__)
 
-# Without work, the maintenance survey wakes the service.
+# The interval without work, during which the maintenance survey wakes the service.
 _IDLE_SECONDS = 60.0
 # How soon deliveries that wait for the rate of their endpoint are checked again.
 _SOON_SECONDS = 0.1

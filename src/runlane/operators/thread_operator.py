@@ -122,7 +122,7 @@ class AssistantOperator:
 
 
 class GraphOperator:
-    """What hosted graphs have stored; a part of App."""
+    """The threads and assistants of hosted graphs; a part of App."""
 
     async def connect(self) -> Resources:
         """Return what this process has open."""
