@@ -130,7 +130,7 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """One entry of a memory. All but its tags stays as it was written."""
+    """One entry of a memory. Only its tags and the fields of its correction can change."""
 
     id: str
     memory_id: str
@@ -222,7 +222,7 @@ class MemoryHit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryExport:
-    """Everything of a memory."""
+    """The whole content of a memory."""
 
     memory: Memory
     entries: Annotated[Sequence[MemoryEntry], Field(description="Oldest first.")]
@@ -231,7 +231,7 @@ class MemoryExport:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTenantExport:
-    """One page of everything of a tenant: a memory, and with the first page the users and vaults."""
+    """One page of the export of a tenant: a memory, and on the first page also the users and vaults."""
 
     users: Sequence[MemoryUser]
     vaults: Sequence[Vault]

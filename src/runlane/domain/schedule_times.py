@@ -103,11 +103,11 @@ class _Cron:
         for moment in times:
             real = moment.astimezone(UTC)
             slot_us = int(real.timestamp()) * _SECOND_US
-            # From the second of two equal local times, the search returns the first one.
+            # If the search begins at the second of two equal local times, it returns the first one.
             if slot_us <= at_us:
                 continue
             local = real.astimezone(self._zone)
-            # Of a day that begins with skipped time, the search returns a midnight that does not exist.
+            # For a day that begins with skipped time, the search returns a midnight that does not exist.
             if self._follows_clock or (local.hour in times.hours and local.minute in times.minutes):
                 return slot_us
         return None
