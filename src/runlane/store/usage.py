@@ -157,7 +157,7 @@ _BUDGET = Statement(
     select(
         tenants.c.max_cost_usd_per_day,
         tenants.c.on_cap,
-        # Without a cap nothing is summed.
+        # The sums are computed only if there is a cap.
         case(
             (tenants.c.max_cost_usd_per_day.is_not(None), _spent().scalar_subquery()), else_=literal(0.0, Float())
         ).label("tenant_usd"),

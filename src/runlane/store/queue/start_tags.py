@@ -335,7 +335,7 @@ async def _lane_times_of(session: Session, kinds: set[tuple[str, str]]) -> dict[
     """Return the clocks of the lanes of these targets with their declared lanes; note them once a minute."""
     rows = await session.fetch(_LANE_TIMES, sorted(kinds))
     times = {(row["target"], row["declared"]): _lane_time(row) for row in rows}
-    # Counted once per lane, however many kinds use it.
+    # A clock is read once per lane, however many kinds use the lane.
     due = {
         row["lane"]: (row["lane"], row["now"], virtual_time(row["next_tag"], row["now"]))
         for row in rows

@@ -18,7 +18,7 @@ provider_limits = Table(
     Column("updated_by", Text, nullable=False),
 )
 
-# One row per credential that was used or changed: the end of its back-off, and how many followed each other.
+# One row per credential that was used or changed: the end of its back-off, and the number of back-offs in a row.
 provider_states = Table(
     "provider_states",
     metadata,
