@@ -30,7 +30,7 @@ EVERY_SECONDS: Final = 15.0
 _LOCK: Final = lock_key("duty", "run_series")
 # How long after its end a minute is counted.
 _LATE_SECONDS: Final = 10
-# After a start without figures, or a long stop, this much of the past is counted.
+# The part of the past that is counted after a start without figures, or after a long stop.
 _BACK_SECONDS: Final = 24 * HOUR
 _AT_ONCE: Final = 30
 _SECOND_US: Final = 1_000_000
