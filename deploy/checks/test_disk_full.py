@@ -1,7 +1,7 @@
 """The disk-full drill: the disk of the database fills up under load, and space is freed again.
 
-A run that was acknowledged is executed; what could not be stored was refused. The disk is a small tmpfs, so it needs
-root; `make deploy-check` runs it.
+A run that was acknowledged is executed, and a start that could not be stored was refused. The disk is a small tmpfs, so
+the test needs root; `make deploy-check` runs it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def server(disk: Path, kind: str) -> Generator[PostgresServer | None]:
 
 
 def fill(disk: Path) -> Path:
-    """Use up the space of the disk and return the file that does."""
+    """Fill the disk with one file and return that file."""
     filler = disk / "filler"
     with suppress(OSError), filler.open("ab", buffering=0) as file:
         while True:

@@ -130,7 +130,7 @@ def image() -> Generator[Image]:
     uv = shutil.which("uv") or str(ROOT / ".uv/bin/uv")
     _buildah("copy", "-q", container, uv, "/uv")
     _buildah("commit", "-q", "--rm", container, "localhost/uv")
-    # A cache of its own: what a build deletes there must not be missing elsewhere.
+    # The build has its own cache, because files that a build deletes there must not be missing elsewhere.
     cache = BASE / "uv-cache"
     cache.mkdir(exist_ok=True)
     _buildah(

@@ -30,7 +30,7 @@ class Autoscaler:
     _active_at: float = -math.inf
 
     def step(self, now: float, wanted_slots: float) -> int:
-        """Return the number of replicas after one look at the metric."""
+        """Return the number of replicas after one reading of the metric."""
         if wanted_slots > 0:
             self._active_at = now
         if self.replicas == 0:

@@ -1,8 +1,9 @@
 """Render the subset of Helm's template language that the chart uses.
 
-No Helm is needed to read the chart, to generate the plain manifests from it, or to test both. What this module does not
-know is an error, so the chart cannot leave the subset: if, else, range, with, define, include, variables, pipelines and
-the functions below. `make deploy-check` compares with the real `helm template` where Helm is installed.
+No Helm is needed to read the chart, to generate the plain manifests from it, or to test both. A construct that this
+module does not support is an error, so the chart cannot leave the subset: if, else, range, with, define, include,
+variables, pipelines and the functions below. `make deploy-check` compares with the real `helm template` where Helm is
+installed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class _Node:
 
 @dataclass
 class _Scope:
-    """What a template sees: the dot, the root, and variables."""
+    """The values that a template can refer to: the dot, the root, and variables."""
 
     dot: Any
     root: Mapping[str, Any]

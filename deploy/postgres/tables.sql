@@ -10,5 +10,5 @@ alter table runs set (
 alter table workers set (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 alter table run_attempts set (autovacuum_vacuum_scale_factor = 0.02);
 alter table webhook_deliveries set (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01);
--- Only added to and deleted in bulk: vacuum for the visibility map.
+-- Rows are only inserted, and deleted in bulk: vacuum is needed for the visibility map.
 alter table run_events set (autovacuum_vacuum_insert_scale_factor = 0.05);

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 WAIT_SECONDS = 120.0
 PARTS = 16
 KILL_AFTER_PART = 5
-POEM = "The run that was accepted is the run that ends, whatever ends the one that runs the run."
+DOCUMENT = "An accepted run ends, even if the process that executes it is killed."
 
 started = time.monotonic()
 
@@ -184,7 +184,7 @@ async def finish(monitors: list[RunMonitor]) -> None:
 async def show_runs(client: Client) -> int:
     print_line("1. Runs are started over HTTP. Deposits into one account keep their order, a failed run is retried.")
     monitors = [
-        await start(client, "words", "count_words", {"text": POEM}),
+        await start(client, "words", "count_words", {"text": DOCUMENT}),
         await start(client, "rate", "exchange_rate", {"currency": "EUR"}),
     ]
     deposits = [

@@ -91,13 +91,13 @@ def literal(host: str) -> Address | None:
 
 
 def odd_number(host: str) -> bool:
-    """Return whether a host is an address in a notation of some resolvers only: 2130706433, 0x7f.1, 0177.0.0.1."""
+    """Return whether only some resolvers accept a host as an address: 2130706433, 0x7f.1, 0177.0.0.1."""
     return _NUMBER.fullmatch(normal_host(host).rpartition(".")[2]) is not None and literal(normal_host(host)) is None
 
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """One entry: a name or a network, on one port or on all ports."""
+    """An entry of the list: a name or a network, on one port or on all ports."""
 
     name: str | None
     network: Network | None
@@ -148,7 +148,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 def _entry(text: str) -> _Allowed:
     if "://" in text:
-        raise ValueError(f"{text!r} is a URL. Write its host and port alone, such as 127.0.0.1:8080")
+        raise ValueError(f"{text!r} is a URL. Write only its host and port, such as 127.0.0.1:8080")
     if "/" in text:
         try:
             return _Allowed(None, ip_network(text), None)

@@ -120,7 +120,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         batches = list(in_batches(new_runs))
         by_rules = any(run.flow is not None for run in new_runs)
         if len(batches) > 1 and (by_rules or not await is_free(await self.database(), tenant)):
-            # One transaction, however long: a limit must not accept only a part of the request.
+            # One transaction of any length, because a limit must not accept only a part of the request.
             batches = [new_runs]
         accepted: list[Accepted] = []
         for batch in batches:
@@ -266,7 +266,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         from runlane.store.chat.turns import open_turns
 
         turns = await open_turns(await self.database(), session_id)
-        # The last one first, so that no later turn starts in between.
+        # The last turn is cancelled first, so that no later turn starts in between.
         chosen = [run_id for _, run_id in (turns[:1] if only_current else reversed(turns))]
         cancelled: list[str] = []
         for run_id in chosen:

@@ -28,7 +28,7 @@ class FairQueue(Generic[Ticket]):
         self.share = share
         self.used = 0
         self._held: dict[str, int] = {}
-        # In the order of service: the tenant that was served last is at the end.
+        # The tenants in the order of service: the tenant that was served last is at the end.
         self._waiting: OrderedDict[str, OrderedDict[Ticket, int]] = OrderedDict()
 
     def held_by(self, tenant: str) -> int:
@@ -142,7 +142,7 @@ class FairGate:
             await ticket
         except asyncio.CancelledError:
             if not queue.withdraw(tenant, ticket):
-                # It was granted between the cancellation and this moment.
+                # The ticket was granted between the cancellation and this statement.
                 queue.release(tenant, amount)
             self._grant()
             raise

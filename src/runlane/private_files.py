@@ -19,7 +19,7 @@ def make_folder(folder: Path) -> None:
     own = next((part for part in (folder, *folder.parents) if part.name == FOLDER), None)
     if own is None:
         return
-    # The mode of another user's folder cannot be changed, and is that user's decision.
+    # The mode of a folder of another user cannot be changed, and that user decides about it.
     with contextlib.suppress(OSError):
         own.chmod(0o700)
     ignore = own / ".gitignore"

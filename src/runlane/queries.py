@@ -1,6 +1,6 @@
 """The read model: runs, attempts, steps, events, waits and logs as App, API and CLI return them.
 
-The app, the API and the command line read runs through this module alone, so that a reader gets the same answer from
+The app, the API and the command line read runs only through this module, so that a reader gets the same answer from
 each of them.
 """
 
@@ -131,7 +131,7 @@ def _status(run: RunSummary, step: str | None, human: bool, cost_usd: float | No
 
 
 async def _current_step(database: Database, run: RunSummary, asking: Sequence[Wait]) -> str | None:
-    """Return the step that asked first, or the one that began last."""
+    """Return the id of the step with the oldest open question, or else of the step that began last."""
     if run.status is Status.PAUSED and asking:
         return asking[0].step_id
     begun = await read_last(database, run.id, EventType.STEP_START)

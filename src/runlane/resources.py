@@ -77,7 +77,7 @@ class Resources:
         return run._replace(webhook=replace(webhook, secret=None, sealed=sealed))
 
     async def _declare(self, lanes: set[str]) -> None:
-        """Create the lanes of tasks that were registered after the app connected. A sync creates others."""
+        """Create the lanes of tasks that were registered after the app connected. A sync creates the others."""
         undeclared = lanes - self._declared
         if undeclared and (undeclared := undeclared & self._lanes_of_code()):
             await declare_lanes(self.database, undeclared)

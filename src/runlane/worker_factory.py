@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# When the rule will allow the next start is unknown.
+# The delay of a retry. The time at which the rule allows the next start is unknown.
 _SKIPPED_RETRY_SECONDS: Final = 5.0
 
 
@@ -152,7 +152,7 @@ class WorkerFactory:
         (accepted,) = await connection.accept([new_run])
         if not accepted.run_id:
             raise StartLimited(
-                f"The flow control of {start.target} has {accepted.outcome} the start. Call it later.",
+                f"The flow control of {start.target} has {accepted.outcome} the start. Call it again later.",
                 _SKIPPED_RETRY_SECONDS,
             )
         return accepted.run_id
@@ -167,7 +167,7 @@ class _LazyExecutor:
         self._created: OrchestrationExecutor | None = None
 
     async def warm_up(self) -> None:
-        """Load what the stored definitions will need."""
+        """Load the packages that the stored definitions need."""
         if await read_newest(self._connection.database, 1):
             await (await self._executor()).warm_up()
 

@@ -156,7 +156,7 @@ def test_invalid_entries_are_refused_at_start(text: str) -> None:
 
 
 def test_a_url_is_refused_with_the_form_to_write() -> None:
-    with pytest.raises(InvalidSettings, match=r"'http://127.0.0.1:8398' is a URL. Write its host and port alone"):
+    with pytest.raises(InvalidSettings, match=r"'http://127.0.0.1:8398' is a URL. Write only its host and port"):
         load_settings(outbound_allow="http://127.0.0.1:8398")
 
 

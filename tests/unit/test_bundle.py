@@ -299,7 +299,7 @@ def test_tools_of_all_sorts() -> None:
 def test_the_same_name_twice() -> None:
     unpacked = unpack(bundle(agents=[{"id": "a", "name": "one"}, {"id": "a", "name": "two"}]))
     assert [parsed.definition.id for parsed in unpacked.loaded.definitions] == ["a"]
-    assert [skipped.reason for skipped in unpacked.skipped] == ["The bundle contains an earlier one of this name."]
+    assert [skipped.reason for skipped in unpacked.skipped] == ["The bundle contains an earlier item with this name."]
 
 
 def test_only_what_is_chosen() -> None:

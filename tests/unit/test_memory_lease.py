@@ -39,7 +39,7 @@ async def test_the_lease_is_counted_from_the_sending_of_its_renewal_less_a_margi
     # The database counts ten seconds from a moment after the sending.
     assert lease.seconds_left == pytest.approx(10.0 * 0.9 - 4.0)
     clock.now += 5.0
-    with pytest.raises(Unavailable, match="lease of this memory node is over"):
+    with pytest.raises(Unavailable, match="lease of this memory node has expired"):
         lease.check()
 
 

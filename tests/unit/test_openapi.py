@@ -165,7 +165,7 @@ def test_deleting_is_done_once() -> None:
         ({}, "options", "/x", "OPTIONS returns"),
         ({"parameters": [{"name": "s", "in": "cookie", "required": True}]}, "get", "/x", "is in cookie"),
         ({"parameters": [{**QUERY, "style": "deepObject"}]}, "get", "/x", "deepObject"),
-        ({"parameters": [{**QUERY, "explode": False, "schema": {"type": "array"}}]}, "get", "/x", "list with commas"),
+        ({"parameters": [{**QUERY, "explode": False, "schema": {"type": "array"}}]}, "get", "/x", "comma-separated"),
         ({"parameters": [{"$ref": "other.json#/x"}]}, "get", "/x", "its $ref cannot be resolved"),
         ({}, "get", "/x/{id}", "The path has {id}, which no parameter describes."),
         ({"requestBody": {"required": True, "content": {"multipart/form-data": {}}}}, "post", "/x", "tools send JSON"),

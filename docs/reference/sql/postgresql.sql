@@ -6831,7 +6831,7 @@ insert into memory_words (memory_words, rowid, entry, summary, memory) select 'd
     from memory_words_dropped where number > $1::BIGINT and number <= $2::BIGINT and entry <= $3::BIGINT order by number;
 
 -- memory_end_ownership
--- Take memories from nodes whose lease is over.
+-- Take memories from nodes whose lease has expired.
 UPDATE memories SET owner=$1::VARCHAR, epoch=(memories.epoch + $2::BIGINT) WHERE memories.id = any ($3::TEXT[]);
 
 -- memory_end_requests
@@ -6916,7 +6916,7 @@ DELETE FROM memory_fragments WHERE memory_fragments.memory_id = $1::VARCHAR;
 DELETE FROM memory_ops WHERE memory_ops.memory_id = $1::VARCHAR;
 
 -- memory_expired_entries
--- Find replicated entries whose time is over.
+-- Find replicated entries that have expired.
 SELECT memory_entries.id
 FROM memory_entries
 WHERE memory_entries.expires_at IS NOT NULL AND memory_entries.expires_at <= (date_part('epoch', clock_timestamp()) *
@@ -8802,7 +8802,7 @@ FROM api_keys
 WHERE api_keys.id = $1::VARCHAR;
 
 -- read_key_by_hash
--- Read the API key that was made elsewhere, if it is stored already.
+-- Read an API key by its hash, if it is stored.
 SELECT api_keys.id, api_keys.tenant, api_keys.name, api_keys.prefix, api_keys.role, api_keys.created_at,
     api_keys.expires_at, api_keys.revoked_at, api_keys.last_used_at, api_keys.created_by
 FROM api_keys

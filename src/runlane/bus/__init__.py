@@ -1,9 +1,10 @@
 """The bus: wake-ups, live events and cancel signals between processes, by Redis, Postgres or in memory.
 
 A bell wakes a worker for a lane and has no content. A notice is published when a run has new events, and may contain
-them. A delta is live only. A cancel signal reaches the executing worker before its next heartbeat would. A reader that
-has just begun to follow a run is announced to the worker that executes it, which then repeats the live text that this
-reader has missed. A lost message costs time only: a poll finds the run, a reader reads the database.
+them. A delta is live text that is not stored. A cancel signal reaches the executing worker before its next heartbeat
+would. A reader that has just begun to follow a run is announced to the worker that executes it, which then repeats the
+live text that this reader has missed. A lost message costs time only: a poll finds the run, a reader reads the
+database.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Receive = Callable[[Notice | Delta], None]
 
 
 class ReceiveDue(Protocol):
-    """Receives the maintenance services that have work. `surveyed`: the others have none."""
+    """Receives the maintenance services that have work. With `surveyed`, a survey found that no other one has work."""
 
     def __call__(self, due: Collection[MaintenanceService], *, surveyed: bool) -> None: ...
 
@@ -45,7 +46,7 @@ class Bus(Protocol):
 
     @property
     def kind(self) -> str:
-        """What connects processes: `redis`, `postgres`, or `none`."""
+        """The connection between processes: `redis`, `postgres`, or `none`."""
         ...
 
     @property
@@ -60,7 +61,7 @@ class Bus(Protocol):
 
     # The processes that share the maintenance, as a survey of this process has counted them.
     live_processes: int
-    # Called with each published notice, and with each hint, while a page is open somewhere.
+    # Called with each published notice, and with each hint, while a server has an open page.
     on_publish: Callable[[Notice], None] | None
     on_hint: Callable[[Hint], None] | None
 
@@ -108,7 +109,7 @@ class Bus(Protocol):
         ...
 
     def on_maintenance(self, receive: ReceiveDue) -> Callable[[], None]:
-        """Call `receive` with each report, when its time has come; return a function that unsubscribes."""
+        """Call `receive` with each report, at the time that it names; return a function that unsubscribes."""
         ...
 
     def publish(self, notices: Iterable[Notice]) -> None:

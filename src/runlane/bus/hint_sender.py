@@ -24,7 +24,7 @@ _DELTA_TYPE: Final = "hints"
 
 
 class HintSender:
-    """One per process and bus."""
+    """Sends the hints of one process over one bus."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class MemoryListener:
-    """A listener that remembers one bell, however often it rang."""
+    """A listener that keeps at most one bell until a wait takes it."""
 
     def __init__(self, bus: MemoryBus, lanes: frozenset[str] | None) -> None:
         self.lanes = lanes
@@ -27,7 +27,7 @@ class MemoryListener:
 
     @property
     def rang(self) -> bool:
-        """Whether a bell rang that no wait has taken yet."""
+        """Whether a bell has rung since the last wait."""
         return self._rang.is_set()
 
     async def wait(self, lanes: Collection[str], timeout_seconds: float) -> bool:
@@ -83,7 +83,7 @@ class MemoryBus:
             self.ring_here(lane)
 
     def ring_here(self, lane: str) -> bool:
-        """Wake a waiting listener of this process; return False if all are busy. Those claim again soon anyway."""
+        """Wake a waiting listener of this process. Return False if all are busy: a busy worker claims again soon."""
         called = False
         for listener in self._listeners:
             if listener.listens_to(lane) and not (called and listener.waiting):
@@ -168,7 +168,7 @@ class MemoryBus:
 
     def follow(self, run_id: str, receive: Receive) -> Callable[[], None]:
         self._followers[run_id].append(receive)
-        # Not a closure, which needs more memory: there are as many as followed runs.
+        # Not a closure, which needs more memory: there is one object for each followed run.
         return partial(self._unfollow, run_id, receive)
 
     def _unfollow(self, run_id: str, receive: Receive) -> None:

@@ -16,7 +16,7 @@ MAX_PAYLOAD_BYTES = 7_800
 # A message in parts has at most this size; larger ones are dropped.
 MAX_MESSAGE_BYTES = 256 * 1024
 _PART_BYTES = 5_700
-# The maximum number of incomplete messages. The parts of a message arrive together, so more are leftovers.
+# The maximum number of incomplete messages. The parts of a message arrive together, so older ones are leftovers.
 _MAX_INCOMPLETE = 100
 
 

@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 CHANNEL = "runlane"
 APPLICATION = "runlane-wakeups"
-# Messages that may wait to be sent. Past it the oldest is dropped: readers and workers poll.
+# The maximum number of messages that wait to be sent. Beyond it the oldest is dropped: readers and workers poll.
 MAX_WAITING = 20_000
 # The least time between two notifying transactions of a process.
 SEND_EVERY_SECONDS = 0.005
@@ -57,12 +57,12 @@ CHECK_SECONDS = 10.0
 # How long an announcement that a run is followed counts, and how often it is repeated.
 FOLLOWED_SECONDS = 60.0
 ANNOUNCE_SECONDS = 20.0
-# The workers that a bell reaches claim one after the other, this far apart on average.
+# The workers that a bell reaches claim one after another, at this average interval.
 STAGGER_SECONDS = 0.002
 MAX_STAGGER_SECONDS = 0.1
-# How long the last messages of a process that stops may take.
+# How long a stopping process may take to send its last messages.
 _FLUSH_SECONDS = 1.0
-# How long after this process the last other process has received a notification.
+# The maximum delay between this process and any other in receiving the same notification.
 _ECHO_SECONDS = 0.02
 _RUN_IDS_PER_MESSAGE = 100
 _BACK_OFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -126,7 +126,7 @@ class PostgresBus(MemoryBus):
         self._announcer = WorkAnnouncer(lambda service: self._send(WorkReported(service.value)))
         self._waiting: deque[BusContent] = deque(maxlen=MAX_WAITING)
         self._bells: dict[str, None] = {}
-        # Lanes that rang while this process was alone. A process that joined at that moment gets the bell late.
+        # Lanes whose bell rang while no other process listened. A process that joins at that moment gets the bell late.
         self._rung_alone: dict[str, None] = {}
         self._something = asyncio.Event()
         self._idle = asyncio.Event()
@@ -386,7 +386,7 @@ class PostgresBus(MemoryBus):
     def _ring_listeners(self, lane: str) -> None:
         longest = min(MAX_STAGGER_SECONDS, STAGGER_SECONDS * (self._processes - 1))
         for listener in self._postgres_listeners(lane):
-            listener.arm(lane, longest * random.random())  # noqa: S311 - spreads, guards nothing
+            listener.arm(lane, longest * random.random())  # noqa: S311 - spreads load, not for security
 
     def _postgres_listeners(self, lane: str) -> Iterator[PostgresListener]:
         for listener in self._listeners:

@@ -28,9 +28,10 @@ from runlane.domain.maintenance import MAINTENANCE_SERVICES, MaintenanceService
 
 log = structlog.get_logger(__name__)
 
-# Messages that may wait to be sent. Past it the oldest is dropped: readers find it in the database.
+# The maximum number of messages that wait to be sent. Beyond it the oldest is dropped: readers find its events in the
+# database.
 MAX_WAITING = 20_000
-# After this long without a message the server is pinged; after as long again the connection is closed.
+# The server is pinged after this time without a message. After the same time again, the connection is closed.
 QUIET_SECONDS = 5.0
 _SEND_AT_ONCE = 500
 _BACK_OFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -75,7 +76,7 @@ class RedisBus(MemoryBus):
         self._something = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._pubsub: Any = None
-        # The connection, the command and the channel of changes that are not sent yet.
+        # Changes of subscriptions that are not sent yet: the connection, the command and the channel.
         self._wanted: list[tuple[Any, str, str]] = []
         self._changing: asyncio.Task[None] | None = None
         self._announcer = WorkAnnouncer(self._announce_work)
@@ -134,7 +135,7 @@ class RedisBus(MemoryBus):
     def announce_reader(self, run_id: str) -> None:
         super().announce_reader(run_id)
         if self.connected:
-            # Every worker is subscribed to this channel anyway.
+            # Every worker is already subscribed to this channel.
             self._send(self._cancels(), encode(ReaderJoined(run_id), self._origin))
 
     def publish(self, notices: Iterable[Notice]) -> None:
@@ -165,7 +166,7 @@ class RedisBus(MemoryBus):
         bells = [self._bell(lane) for lane in sorted(lanes)]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
-        # Twice: the connection may be one that the server has closed, and the next one is new.
+        # Two tries: the server may have closed the first connection, and the second one is new.
         for _ in range(2):
             left = deadline - loop.time()
             if self._client is None or not self.connected or not bells or left <= 0:

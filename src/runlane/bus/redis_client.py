@@ -33,7 +33,7 @@ _RING = (
     "redis.call('rpush', KEYS[1], '1') redis.call('expire', KEYS[1], ARGV[2]) end return 0"
 )
 _SECONDS = 2.0
-# The loops of the bus retry; the ten retries of the library would only hide how long it took.
+# The loops of the bus retry. The ten retries of the library would only delay the error.
 _QUICK: dict[str, Any] = {
     "socket_timeout": _SECONDS,
     "socket_connect_timeout": _SECONDS,
@@ -85,7 +85,7 @@ def open_client(url: str) -> RedisClient:
                     *(redis.Redis.from_url(url, **options) for options in (_QUICK, _BLOCKING, _SUBSCRIBING))
                 )
             except ValueError:
-                # Without the message of the library, which may contain a part of a password.
+                # The error omits the message of the library, which may contain a part of a password.
                 raise InvalidSettings(
                     "RUNLANE_REDIS_URL cannot be read. Form: redis://user:password@host:6379/0"
                 ) from None
@@ -202,7 +202,7 @@ class Cluster:
         gone, self._publisher = self._publisher, None
         if gone is not None:
             await _close(gone)
-        # It finds the nodes again with the next command.
+        # The client finds the nodes again with the next command.
         await _close(self._quick)
 
     async def ping(self) -> None:

@@ -54,7 +54,7 @@ class Followed(NamedTuple):
 
 
 class ProcessJoined(NamedTuple):
-    """A process has begun to listen, and does not know which runs are followed."""
+    """A process has begun to listen, and has no list of the followed runs yet."""
 
 
 BusContent = Notice | Delta | CancelSignal | ReaderJoined | WorkReported | Bell | BellServed | Followed | ProcessJoined

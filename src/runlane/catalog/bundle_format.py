@@ -106,7 +106,7 @@ def unpack(bundle: Any, only: Mapping[Kind, Collection[str]] | None = None) -> B
             if only is not None and known not in only.get(kind, ()):
                 continue
             if (kind, known) in seen:
-                unpacked.skipped.append(SkippedItem(kind, known, "The bundle contains an earlier one of this name."))
+                unpacked.skipped.append(SkippedItem(kind, known, "The bundle contains an earlier item with this name."))
                 continue
             seen.add((kind, known))
             own = Problems()
@@ -175,7 +175,7 @@ def _read(item: DefinitionSource, problems: Problems, secrets: list[RequiredSecr
             body = _server_secrets(tidy_server(item.body, warn), needed, warn)
         case "schedule":
             if item.body.get("enabled") is False:
-                problems.error(item.location, "It is disabled where it comes from. Enable it there, then import it.")
+                problems.error(item.location, "It is disabled where it was exported. Enable it there, then import it.")
                 return None
             body = tidy_schedule(item.body, warn)
         case "trigger":

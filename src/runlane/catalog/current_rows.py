@@ -1,4 +1,4 @@
-"""The stored definitions before a sync: which of them it expects, and which it leaves out."""
+"""Compare a sync with the stored definitions: the versions that it expects, and the definitions that it lacks."""
 
 from __future__ import annotations
 

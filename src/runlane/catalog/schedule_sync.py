@@ -52,6 +52,6 @@ class ScheduleChanges:
 def schedule_changes(
     loaded: LoadedDefinitions, changed: Collection[str], removed: Iterable[tuple[str, ...]], *, take_over: bool
 ) -> ScheduleChanges:
-    """Return what a sync changes: its schedules, and those among the definitions that it removes."""
+    """Return the changes of a sync: its schedules, and those among the definitions that it removes."""
     given = [parsed.definition for parsed in loaded.definitions if isinstance(parsed.definition, ScheduleSettings)]
     return ScheduleChanges(given, changed, [name for kind, name in removed if kind == "schedule"], take_over)

@@ -97,7 +97,7 @@ class SyncReport:
         return any(outcome.change != "unchanged" for outcome in self.outcomes)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return the report as plain JSON."""
         changes: tuple[Change, ...] = ("added", "changed", "removed", "unchanged")
         return {
             "dry_run": self.dry_run,
@@ -256,7 +256,7 @@ def _check_and_plan(
         fatal = [problem for problem in checked.errors if not (problem.tolerable and request.tolerant)]
         if not (request.tolerant and fatal):
             break
-        # Skipping one may leave references without a target, or break a cycle, so the others are checked again.
+        # To skip a definition may leave references without a target, or break a cycle, so the others are checked again.
         reasons: dict[tuple[Kind, str], str] = {}
         for problem in fatal:
             if problem.location.kind is not None and problem.location.id is not None:

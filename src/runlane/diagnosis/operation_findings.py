@@ -1,4 +1,4 @@
-"""Checks of `runlane doctor` of what operators set up, such as schedules, webhooks, holds, quotas and retention."""
+"""Checks of `runlane doctor` for what operators configure: schedules, webhooks, holds, quotas, retention."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _LATE_RETENTION_SECONDS: Final = 3600
 
 
 def schedule_findings(health: ScheduleHealth) -> Iterator[Finding]:
-    """Report schedules that are overdue, refer to nothing, or failed at their last slot."""
+    """Report schedules that are overdue, that refer to a missing target, or whose last slot started no run."""
     if health.overdue:
         message = f"{health.overdue} of {health.active} active ones overdue by more than a minute"
         yield Finding("schedules", Level.BROKEN, message, "Start a server or a worker: each of them starts due slots.")
     if health.dangling:
-        message = f"what they start does not exist: {', '.join(health.dangling)}"
+        message = f"the targets of these schedules do not exist: {', '.join(health.dangling)}"
         yield Finding("schedules", Level.WARNING, message, "Sync the definition, or change or delete the schedule.")
     if health.failed:
-        message = f"their last slot did not start a run: {', '.join(health.failed)}"
+        message = f"the last slot of these schedules did not start a run: {', '.join(health.failed)}"
         yield Finding("schedules", Level.WARNING, message, "See the reason: runlane schedules firings SCHEDULE")
     if not (health.overdue or health.dangling or health.failed):
         yield Finding("schedules", Level.OK, f"{health.active} active")
@@ -81,8 +81,8 @@ def webhook_findings(overview: WebhookOverview, *, delivers: bool) -> Iterator[F
 
 
 def event_findings(health: EventHealth) -> Iterator[Finding]:
-    """Report events and dependents that no process handles, failing triggers, and sources without a request."""
-    cure = "Start a server or a worker: each of them does it."
+    """Report unhandled events and dependents, failing triggers, and webhook sources without a verified request."""
+    cure = "Start a server or a worker: each of them handles events and dependents."
     if health.unmatched:
         message = f"{counted(health.unmatched, 'event waits', 'events wait')} for triggers for more than a minute"
         yield Finding("triggers", Level.BROKEN, message, cure)
@@ -90,7 +90,7 @@ def event_findings(health: EventHealth) -> Iterator[Finding]:
         message = f"{health.unsettled} ended runs have dependents that wait for more than a minute"
         yield Finding("dependents", Level.BROKEN, message, cure)
     if health.failed:
-        message = f"they did not start a run for an event of the last day: {', '.join(health.failed)}"
+        message = f"these triggers failed to start a run for an event of the last day: {', '.join(health.failed)}"
         yield Finding("triggers", Level.WARNING, message, "See the reason: runlane triggers outcomes TRIGGER")
     if health.unverified:
         message = f"no request of these sources was verified since they were created: {', '.join(health.unverified)}"
@@ -129,7 +129,7 @@ def quota_findings(nearly_used: Sequence[NearlyUsed]) -> Iterator[Finding]:
 
 
 def flow_findings(health: FlowHealth) -> Iterator[Finding]:
-    """Report limits that start nothing, runs that have waited long for a limit, and backlogs that are nearly full."""
+    """Report limits of 0 with waiting runs, runs that have waited long for a limit, and nearly full backlogs."""
     for limit in health.closed:
         yield Finding(
             "concurrency",
@@ -187,9 +187,7 @@ def statements_finding(servers: Iterable[ServerReplica]) -> Finding:
         return Finding("statements", Level.OK, f"none took {SLOW_SECONDS:g} s in the last hour")
     worst = max(slow, key=lambda one: one["seconds"])
     message = f"{worst['name']} took {worst['seconds']:.2f} s, the slowest in the last hour"
-    return Finding(
-        "statements", Level.NOTE, message, "Narrow the list that is slow: a status, a target, a shorter time."
-    )
+    return Finding("statements", Level.NOTE, message, "Narrow the slow list by a status, a target or a shorter time.")
 
 
 def letters_finding(count: int, oldest_seconds: float) -> Finding:

@@ -91,7 +91,7 @@ def _release(version: str) -> tuple[int, int] | None:
 def transaction_finding(seconds: float) -> Finding:
     """Report transactions that the migrations would wait for."""
     if seconds < _WAIT_SECONDS:
-        return Finding("transactions", Level.OK, "none is long")
+        return Finding("transactions", Level.OK, "no transaction has been open for long")
     level = Level.BROKEN if seconds >= _BLOCKED_SECONDS else Level.WARNING
     return Finding(
         "transactions",

@@ -1,7 +1,7 @@
 """Permissions, roles and API keys.
 
-A key is 32 random bytes behind a prefix; only its SHA-256 is stored. A fast hash is enough: 256 random bits
-cannot be guessed, so a slow hash would protect nothing. A key belongs to one tenant and gives access to nothing else;
+A key is 32 random bytes behind a prefix; only its SHA-256 is stored. A fast hash is enough: 256 random bits cannot be
+guessed, so a slow hash would not protect them better. A key belongs to one tenant and gives access only to that tenant;
 only the built-in role platform_admin acts in every tenant.
 """
 
@@ -105,7 +105,7 @@ class Principal:
 
     @property
     def everywhere(self) -> bool:
-        """Whether it acts in every tenant: only the built-in platform_admin does."""
+        """Whether the caller acts in every tenant, which only the built-in role platform_admin allows."""
         return self.role == PLATFORM_ADMIN
 
     @property
@@ -139,7 +139,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One administrative change. `old` is null for something new, `new` for something deleted."""
+    """One administrative change. `old` is null for a new object, `new` for a deleted one."""
 
     id: str
     at_us: Annotated[Timestamp, Field(alias="at")]
@@ -176,7 +176,7 @@ def mint_key() -> MintedKey:
 
 
 def given_key(raw: str) -> MintedKey:
-    """Return a key that was made elsewhere."""
+    """Return a key that another system has created."""
     found = parse_key(raw)
     if found is None:
         raise InvalidRequest("That is not an API key. A key is sk-rl- and 64 hex digits: openssl rand -hex 32")

@@ -1,7 +1,7 @@
 """Access rules: which resources a user may use, as the handlers of an auth module return it.
 
 A rule is a disjunction of JSON documents. A resource is visible if its metadata contains one of them, so one condition
-on both databases applies any rule. A filter that is not understood is an error and never a rule that allows more.
+on both databases applies any rule. An unsupported filter is an error; it never becomes a rule that allows more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Document = Mapping[str, Any]
 
 
 class InvalidRule(ValueError):
-    """A handler returned a filter that is not understood."""
+    """A handler returned a filter that is not supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class AccessRule:
 
     @property
     def text(self) -> str:
-        """The rule as the condition of a statement takes it."""
+        """The rule as the parameter of a statement's condition."""
         return dump_json(list(self.alternatives))
 
     def allows(self, metadata: Any) -> bool:
@@ -80,7 +80,7 @@ def _parts(given: Any, operator: str) -> list[Mapping[str, Any]]:
 
 
 def _condition(field: str, wanted: Any) -> Any:
-    """Return what the metadata must contain: a value, or a list that is part of its own."""
+    """Return the value that the metadata must contain, or the list whose items its own list must contain."""
     if not isinstance(wanted, Mapping):
         return _scalar(field, wanted)
     operators = cast("Mapping[str, Any]", wanted)
@@ -102,7 +102,7 @@ def _scalar(field: str, value: Any) -> Any:
 
 
 def _both(first: Iterable[Document], second: Iterable[Document]) -> tuple[Document, ...]:
-    # By their text, because a request that names many resources combines the same rule many times.
+    # Cached by the text of the rules, because a request that names many resources combines the same rule many times.
     found: dict[str, Document] = {}
     for one, other in product(first, second):
         merged = _merged(one, other)

@@ -1,8 +1,8 @@
 """Action links: one link gives one answer to one question, for one person, without a key.
 
-A link is 32 random bytes in an address; only their SHA-256 is stored. It ends with its question, with the key that made
-it, and after 72 hours at most. Opening it changes nothing, because scanners of mail open links; a button gives the
-answer.
+A link is 32 random bytes in an address; only their SHA-256 is stored. It ends with its question, with the key that
+created it, and after 72 hours at most. Opening it changes nothing, because scanners of mail open links; a button gives
+the answer.
 """
 
 from __future__ import annotations

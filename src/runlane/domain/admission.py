@@ -1,4 +1,4 @@
-"""Which waiting runs are admitted: a run takes a slot of each of its concurrency limits, or none.
+"""Decide which waiting runs are admitted. A run takes a slot of each of its concurrency limits, or none.
 
 The waiting runs of a limit are in turns, one for each key that competes for it. Turns alternate, so a key with ten
 thousand waiting runs delays another one by one run. Inside a turn the order is fixed when a run begins to wait.
@@ -15,7 +15,7 @@ from runlane.domain.run import rank
 
 # The turn of runs that compete with no other key.
 NO_TURN: Final = "*"
-# Runs that have started before are ahead of all that have not.
+# Runs that have started before are ahead of all runs that have not started.
 _STARTED_US: Final = 1 << 61
 
 
@@ -42,7 +42,7 @@ class Candidate(NamedTuple):
 
 @dataclass(slots=True)
 class Room:
-    """How many runs are admitted under each key, and the numbers of shared limits. One that is gone has no bound."""
+    """How many runs are admitted under each key, and the numbers of shared limits. A deleted limit has no bound."""
 
     admitted: dict[str, int] = field(default_factory=dict[str, int])
     shared: dict[str, int] = field(default_factory=dict[str, int])
@@ -146,7 +146,7 @@ class Admissions:
         if contended is None:
             self._admit(candidate)
             return True
-        # Other keys wait for that limit, so this one takes its turn there, with one run at a time.
+        # Other keys wait for that limit, so this key takes its turn there, with one run at a time.
         turn = candidate.turn_under(contended)
         head = self._heads.get((contended.key, turn))
         if head is not None and head <= candidate.place:

@@ -45,7 +45,7 @@ class AssistantVersion:
 
 @dataclass(frozen=True, slots=True)
 class HostedGraph:
-    """A graph as the newest worker loaded it; `error` is why it could not.
+    """A graph as the newest worker loaded it. `error` is the reason why that worker could not load it.
 
     `schemas` has the keys input_schema, output_schema, state_schema, config_schema and context_schema. `drawing` has
     the nodes and edges of the graph by depth: key "0" without subgraphs, "1" with one level of them, and so on.

@@ -1,4 +1,4 @@
-"""Browser sessions: what a browser is signed in with, instead of an API key that scripts of a page could read.
+"""Browser sessions: a browser signs in with a session instead of an API key, which scripts of a page could read.
 
 A session is 32 random bytes in a cookie; only its SHA-256 is stored. It acts for the key that it was created with and
 has no permission of its own, so it ends when the key does.
@@ -18,7 +18,7 @@ from runlane.domain.wire import Timestamp
 
 # A session that is not used for this long has ended.
 IDLE_SECONDS: Final = 12 * 3600
-# The longest life of a session, however much it is used.
+# The maximum lifetime of a session, regardless of its use.
 LIFE_SECONDS: Final = 7 * 86400
 MAX_ADDRESS: Final = 64
 MAX_AGENT: Final = 200

@@ -21,7 +21,7 @@ _ROUNDING_USD: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SpendingCap:
-    """One cap and what has been spent under it. `name` is the agent or tenant; `limit_usd` is None without a cap."""
+    """One cap and the cost under it so far. `name` is the agent or tenant; `limit_usd` is None without a cap."""
 
     scope: Scope
     limit_usd: float | None
@@ -68,7 +68,7 @@ class CapReached:
 
 @dataclass(frozen=True, slots=True)
 class BudgetNotice:
-    """That most of a cap is spent, or all of it. `target` is that of the run that found it."""
+    """A notice that most of a cap is spent, or all of it. `target` is the target of the run that noticed it."""
 
     cap: SpendingCap
     reached: bool
@@ -76,14 +76,14 @@ class BudgetNotice:
 
 
 def notice_of(cap: SpendingCap, target: str) -> BudgetNotice | None:
-    """Return what is reported about a cap; None while less than four fifths of it are spent."""
+    """Return the notice about a cap; None while less than four fifths of it are spent."""
     if cap.limit_usd is None or cap.spent_usd < cap.limit_usd * WARNING_SHARE - _ROUNDING_USD:
         return None
     return BudgetNotice(cap, cap.spent_usd >= cap.limit_usd - _ROUNDING_USD, target)
 
 
 def check_caps(caps: Iterable[SpendingCap]) -> CapReached | None:
-    """Return the cap that forbids another model call, or None. One that fails the step comes before one that asks."""
+    """Return the cap that forbids another model call, or None. A cap that fails the step precedes one that asks."""
     reached = [
         CapReached(cap.scope, cap.limit_usd, cap.spent_usd, cap.on_cap, cap.name)
         for cap in caps

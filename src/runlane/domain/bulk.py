@@ -21,7 +21,7 @@ MAX_SPREAD_SECONDS: Final = 7 * 86400
 
 
 class BulkActionName(StrEnum):
-    """What a job does with each run; the last four are for dead letters. The values are stored and must not change."""
+    """The change that a job makes to each run; the last four are for dead letters. Stored values must not change."""
 
     CANCEL = "cancel"
     RETRY = "retry"
@@ -72,7 +72,7 @@ class BulkJob:
 
     @property
     def pending(self) -> int:
-        """The runs that the job has not come to."""
+        """The number of runs that the job has not processed yet."""
         return self.total - self.changed - self.refused
 
 
@@ -111,7 +111,7 @@ class BulkItemPage:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class BulkPreview:
-    """What a bulk job would select: the exact number, and the first of the runs."""
+    """The selection that a bulk job would make: the exact number, and the first of the runs."""
 
     total: int
     run_ids: Annotated[tuple[str, ...], Field(description="At most the first 100.")]

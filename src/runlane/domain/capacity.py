@@ -15,7 +15,7 @@ RUNS_PER_SECOND: Final = 4_710.0
 STEPS_PER_SECOND: Final = 2_975.0
 # One server process, measured: runs accepted over HTTP by 50 clients.
 ACCEPTS_PER_SECOND: Final = 2_705.0
-# Bytes that Postgres writes ahead and keeps, measured with small inputs and outputs.
+# Bytes of write-ahead log and of stored rows in Postgres, measured with small inputs and outputs.
 RUN_WAL_BYTES, RUN_DISK_BYTES = 3_500, 2_200
 STEP_WAL_BYTES, STEP_DISK_BYTES = 1_690, 1_260
 EVENT_WAL_BYTES, EVENT_DISK_BYTES = 292, 228
@@ -33,7 +33,7 @@ _DAY_SECONDS: Final = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is expected: rates are those of the busiest hour, sizes and numbers those of one run."""
+    """The expected load. Rates are those of the busiest hour; sizes and numbers are those of one run."""
 
     runs_per_second: float
     run_seconds: float
@@ -49,7 +49,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a load needs. `servers` is at least two, so that one of them may be replaced."""
+    """The capacity that a load needs. `servers` is at least two, so that one of them may be replaced."""
 
     slots: int
     workers: int
@@ -64,7 +64,7 @@ class Capacity:
 
 
 def plan(load: Load) -> Capacity:
-    """Return what a load needs."""
+    """Return the capacity that a load needs."""
     # Little's law: the runs in execution are the arrivals in the time that one takes.
     slots = max(1, math.ceil(load.runs_per_second * load.run_seconds * SLOT_HEADROOM))
     busy_seconds = 1 / RUNS_PER_SECOND + max(load.steps - 1, 0) / STEPS_PER_SECOND
@@ -86,6 +86,6 @@ def plan(load: Load) -> Capacity:
         disk_bytes_kept=math.ceil(per_day * load.retention_days),
         worker_memory_bytes=WORKER_BYTES + load.concurrency * (SLOT_BYTES + load.bytes_per_run),
         server_memory_bytes=WORKER_BYTES + followers * FOLLOWER_BYTES,
-        # Streams, connections to the database, and room for requests.
+        # Streams, connections to the database, and a reserve for requests.
         open_files_per_server=followers + load.connections_per_process + EXTRA_CONNECTIONS + 1024,
     )

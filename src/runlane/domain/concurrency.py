@@ -29,9 +29,9 @@ _SHARED: Final = "\x1flimit\x1f"
 
 
 class ConcurrencyStrategy(StrEnum):
-    """What happens to a new run while the limit is reached."""
+    """The effect on a new run while the limit is reached."""
 
-    QUEUE = "queue"  # it waits; keys with waiting runs take turns
+    QUEUE = "queue"  # the new run waits; keys with waiting runs take turns
     CANCEL_RUNNING = (
         "cancel_running"  # the oldest run with the key is cancelled, and the new one starts when it has ended
     )

@@ -26,7 +26,7 @@ class EarlierMessage:
 
 @dataclass(frozen=True, slots=True)
 class RequestConversation:
-    """What a request adds to the run of an agent. `settings` are fields of ModelSettings that replace the agent's."""
+    """The additions of a request to the run of an agent. `settings` replace fields of the agent's ModelSettings."""
 
     messages: Sequence[EarlierMessage] = ()
     instructions: str = ""

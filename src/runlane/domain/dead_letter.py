@@ -1,4 +1,4 @@
-"""Dead letters: what is kept of a run that failed for good, and how it is handled."""
+"""Dead letters: the records of runs that failed for good, and their handling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runlane.domain.wire import WIRE, Timestamp
 
 # A bulk retry leaves out runs that failed for good this often, unless it is forced.
 MAX_DEATHS: Final = 5
-# A retried dead letter gives way to new runs by default.
+# By default, a retried dead letter has a lower priority than new runs.
 LOWERED_PRIORITY: Final = 10
 # A letter that is not handled is kept at least this long, even if runs are kept for a shorter time.
 OPEN_KEPT_DAYS: Final = 180
@@ -41,9 +41,9 @@ class RetryKind(StrEnum):
     FORK = "fork"
 
 
-# What a list shows unless it names states: what an operator still has to decide about.
+# The states that a list shows unless it names states: an operator still has to decide about these letters.
 UNHANDLED: Final = (LetterState.OPEN, LetterState.ACKNOWLEDGED)
-# From which states an operator may retry, discard or acknowledge a dead letter.
+# The states in which an operator may retry, discard or acknowledge a dead letter.
 RETRYABLE: Final = (LetterState.OPEN, LetterState.ACKNOWLEDGED, LetterState.DISCARDED)
 DISCARDABLE: Final = (LetterState.OPEN, LetterState.ACKNOWLEDGED)
 ACKNOWLEDGEABLE: Final = (LetterState.OPEN,)
@@ -146,7 +146,7 @@ class DeadLetterGroup:
     ]
 
 
-# The days that a group counts its letters by.
+# The number of days for which a group counts its letters by day.
 GROUP_DAYS: Final = 14
 
 

@@ -88,7 +88,7 @@ class Event:
 
 
 class StoredEvent(NamedTuple):
-    """One stored event: `data` is JSON, and the frame for a reader is made from these fields alone."""
+    """One stored event: `data` is JSON, and the frame for a reader is made only from these fields."""
 
     seq: int
     type: str

@@ -1,4 +1,4 @@
-"""Example values for a JSON Schema, for forms: a start that a person changes, not a value that must be valid."""
+"""Example values for a JSON Schema, which prefill forms: a person changes them, so they need not be valid."""
 
 from __future__ import annotations
 

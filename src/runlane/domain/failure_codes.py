@@ -1,4 +1,4 @@
-"""The codes of failed steps: what `retry.on` may name, and what `error.code` may be.
+"""The codes of failed steps: the values of `error.code`, which `retry.on` may name.
 
 One list for all of them, so that a definition can be checked against it. Codes do not change: definitions and the
 programs that read events depend on them.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-# Every code that a step, or what contains it, can fail with. "Retryable": a `retry` without `on` retries it.
+# Every code with which a step, or a container of steps, can fail. A `retry` without `on` retries those marked
+# "Retryable".
 FAILURE_CODES: Final[Mapping[str, str]] = {
     "timeout": "The step or its task took too long. Retryable.",
     "cancelled": "The step was cancelled from inside.",

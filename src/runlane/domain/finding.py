@@ -1,4 +1,4 @@
-"""What the checks of an installation found."""
+"""The findings of the checks of an installation."""
 
 from __future__ import annotations
 

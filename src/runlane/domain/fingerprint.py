@@ -16,12 +16,12 @@ import orjson
 
 FINGERPRINT_VERSION: Final = 1
 MAX_CHARACTERS: Final = 300
-# More of a message is not read, so that a long one costs no more than a short one.
+# The rest of a message is not read, so that a long message costs no more than a short one.
 _MAX_READ: Final = 4 * MAX_CHARACTERS
 _FRAMES: Final = 3
 
 _DATA: Final = (
-    # A quote without an end is one that was cut off.
+    # A quotation without an end was cut off.
     (re.compile(r'"[^"]*(?:"|$)'), "<text>"),
     (re.compile(r"(?<!\w)'[^']*(?:'(?!\w)|$)"), "<text>"),
     (re.compile(r"`[^`]*(?:`|$)"), "<text>"),

@@ -1,4 +1,4 @@
-"""Firings: the decisions about slots of schedules, and what a run knows of its slot."""
+"""Firings: the decisions about slots of schedules, and the slot as its run receives it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FiringKind(StrEnum):
-    """Why a slot was decided: its time came, a person triggered it, or it was filled in later."""
+    """The reason for a decision about a slot: its time came, a person triggered it, or a backfill includes it."""
 
     TICK = "tick"
     MANUAL = "manual"
@@ -27,7 +27,7 @@ class FiringKind(StrEnum):
 
 
 class FiringOutcome(StrEnum):
-    """What was decided about a slot."""
+    """The decision about a slot."""
 
     STARTED = "started"
     SKIPPED_OVERLAP = "skipped_overlap"
@@ -39,7 +39,7 @@ class FiringOutcome(StrEnum):
 
 
 class SlotTime(NamedTuple):
-    """A slot and when it is acted upon, in microseconds."""
+    """A slot and its due time, in microseconds."""
 
     slot_us: int
     due_us: int
@@ -48,7 +48,7 @@ class SlotTime(NamedTuple):
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """What was decided about a slot. A `missed` firing stands for `count` slots up to `last_slot`."""
+    """The decision about a slot. A `missed` firing stands for `count` slots up to `last_slot`."""
 
     slot_us: Annotated[Timestamp, Field(alias="slot")]
     due_at_us: Annotated[Timestamp, Field(alias="due_at")]
@@ -68,7 +68,7 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSlot:
-    """What a task reads as `ctx.schedule`: the schedule that started its run, and the slot."""
+    """The value of `ctx.schedule` in a task: the schedule that started its run, and the slot."""
 
     id: str
     slot: datetime

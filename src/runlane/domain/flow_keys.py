@@ -35,7 +35,7 @@ class FlowRule(StrEnum):
 
 
 class StartOutcome(StrEnum):
-    """What flow control made of a start. `skipped` and `dropped` have no run."""
+    """The outcome of a start under flow control. With `skipped` and `dropped`, no run exists."""
 
     STARTED = "started"
     EXISTING = "existing"

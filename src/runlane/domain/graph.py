@@ -1,4 +1,4 @@
-"""Graphs, assistants and threads: what a run of a graph is asked to do, and the values that clients of threads see.
+"""Graphs, assistants and threads: the request of a run of a graph, and the values that clients of threads see.
 
 `GraphRequest` is the input of a run whose target begins with GRAPH, and `ThreadPlan` is part of its plan. The names of
 the other values are those of the LangGraph clients, so they do not change.
@@ -54,7 +54,7 @@ class GraphOutcome(StrEnum):
 
 
 class Operation(StrEnum):
-    """What a run does with the graph of its thread. Only `run` executes nodes and is a run for clients."""
+    """The operation of a run on the graph of its thread. Only `run` executes nodes and is a run for clients."""
 
     RUN = "run"
     UPDATE_STATE = "update_state"
@@ -62,7 +62,7 @@ class Operation(StrEnum):
 
 
 class MultitaskStrategy(StrEnum):
-    """What a new run of a thread does about the open runs of the thread."""
+    """The effect of a new run of a thread on the open runs of the thread."""
 
     REJECT = "reject"
     ENQUEUE = "enqueue"
@@ -71,14 +71,14 @@ class MultitaskStrategy(StrEnum):
 
 
 class CancelAction(StrEnum):
-    """What a cancelled run leaves: its checkpoints, or nothing."""
+    """Whether a cancelled run leaves its checkpoints, or nothing."""
 
     INTERRUPT = "interrupt"
     ROLLBACK = "rollback"
 
 
 class StreamMode(StrEnum):
-    """What a run of a graph reports while it is executed."""
+    """The reports of a run of a graph while it is executed."""
 
     VALUES = "values"
     UPDATES = "updates"
@@ -99,7 +99,7 @@ HIDDEN_MODES: Final = frozenset({StreamMode.CHECKPOINT_IDS.value})
 
 
 class Durability(StrEnum):
-    """When checkpoints are stored: before the next superstep, during it, or at the end of the run."""
+    """The time at which checkpoints are stored: before the next superstep, during it, or at the end of the run."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -107,7 +107,7 @@ class Durability(StrEnum):
 
 
 class PruneStrategy(StrEnum):
-    """What pruning a thread deletes: all of it, or the checkpoints before the newest one."""
+    """The part of a thread that pruning deletes: all of it, or the checkpoints before the newest one."""
 
     DELETE = "delete"
     KEEP_LATEST = "keep_latest"
@@ -115,7 +115,7 @@ class PruneStrategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GraphRequest:
-    """What a run does with its graph: the stored input of the run. Config and context include the assistant's.
+    """The request of a run of a graph: its stored input. Config and context include those of the assistant.
 
     `checkpoint` has the keys checkpoint_id, checkpoint_ns and checkpoint_map of the LangGraph clients, each optional.
     `interrupt_before` and `interrupt_after` are names of nodes, or ["*"] for all. `values`, `as_node` and `supersteps`
@@ -228,7 +228,7 @@ def run_status(status: Status) -> ThreadRunStatus:
     """
     match status:
         case Status.RUNNING | Status.PAUSED:
-            # A paused run of an agent that asks is shown as `success` by those who know its question.
+            # Callers that have read the question of a paused run of an agent show the run as `success` instead.
             return ThreadRunStatus.RUNNING
         case Status.COMPLETED:
             return ThreadRunStatus.SUCCESS

@@ -29,7 +29,7 @@ class GraphSource:
 
     @property
     def origin(self) -> str:
-        """Where it comes from, for messages."""
+        """The location of the graph, for messages."""
         return self.location or f"app.graph({self.id!r})"
 
 
@@ -91,7 +91,7 @@ class HttpOptions:
 
 @dataclass(frozen=True, slots=True)
 class WebhookUrlRules:
-    """Which URLs a run may name as its webhook."""
+    """The rules for the webhook URLs of runs."""
 
     require_https: bool = False
     allowed_domains: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class WebhookUrlRules:
 
 @dataclass(frozen=True, slots=True)
 class DefaultTtl:
-    """When threads expire that are created without a time of their own, and what is deleted then."""
+    """The time to live of threads that are created without one, and whether it ends them or their old checkpoints."""
 
     minutes: int
     strategy: str = "delete"
@@ -109,7 +109,7 @@ class DefaultTtl:
 
 @dataclass(frozen=True, slots=True)
 class AgentServerOptions:
-    """What a configuration file sets for servers."""
+    """The options that a configuration file sets for servers."""
 
     auth: AuthSource | None = None
     http: HttpOptions = field(default_factory=HttpOptions)

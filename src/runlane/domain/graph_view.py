@@ -56,7 +56,7 @@ class OrchestrationGraph:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class StepStanding:
-    """What a run has done with one step."""
+    """The state of one step in a run."""
 
     executions: Annotated[int, Field(description="The number of executions that have started.")] = 0
     running: int = 0
@@ -75,7 +75,7 @@ class StepStanding:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class RunGraph:
-    """The graph of the version that a run is pinned to, and what the run has done with each step."""
+    """The graph of the version that a run is pinned to, and the state of each step in the run."""
 
     run_id: str
     path: Annotated[str, Field(description="The step that runs this orchestration; empty for the run's own.")]

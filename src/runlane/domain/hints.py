@@ -1,4 +1,4 @@
-"""Hints: what has changed, without the change itself, for pages that then read it again."""
+"""Hints: messages that something has changed, without the change itself. A page that gets one reads again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_HINT_IDS: Final = 100
 
 
 class Topic(StrEnum):
-    """What a hint is about. `ALL` means that anything may have changed."""
+    """The subject of a hint. `ALL` means that anything may have changed."""
 
     ALL = "all"
     RUNS = "runs"
@@ -34,7 +34,7 @@ class Topic(StrEnum):
 
 
 class Hint(NamedTuple):
-    """Something of a topic has changed; of one tenant, or of every tenant. No ids: any of them."""
+    """Something of a topic has changed, of one tenant or of every tenant. Without ids, any object may have changed."""
 
     topic: str
     tenant: str | None = None
@@ -42,7 +42,7 @@ class Hint(NamedTuple):
 
 
 class HintSet:
-    """Hints that wait to be sent: those of one topic and tenant are one."""
+    """Hints that wait to be sent. Hints of the same topic and tenant are merged."""
 
     def __init__(self) -> None:
         self._ids: dict[tuple[str, str | None], dict[str, None] | None] = {}

@@ -17,7 +17,7 @@ from runlane.errors import InvalidRequest
 
 WHOLE: Final = "$"
 MAX_VISITED: Final = 50_000
-# A search reads no more of an item than this.
+# The maximum number of characters that a search reads of an item.
 MAX_CHARACTERS: Final = 1024 * 1024
 _PARTS: Final = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^.\[\{]+")
 _WORDS: Final = re.compile(r"\w+")
@@ -43,7 +43,7 @@ def texts_at(value: Any, path: str) -> list[str]:
 
 
 def item_text(value: Mapping[str, Any], paths: Sequence[str]) -> str:
-    """Return what a search for words reads of an item. Of the whole item these are its values, not its field names."""
+    """Return the text of an item that a search for words reads. For `$` this is every value, without field names."""
     visits = _Visits()
     names = dict.fromkeys(paths)
     found: list[str] = []

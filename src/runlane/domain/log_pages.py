@@ -1,4 +1,4 @@
-"""Reading a run's log page by page, from a server or from a database."""
+"""Read the log of a run page by page, from a server or from a database."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ TITLE: Final = re.compile(TITLE_PATTERN)
 
 
 class MemoryOpKind(StrEnum):
-    """What an operation changes."""
+    """The kind of an operation: the part of a memory that it changes."""
 
     ADD = "add_entry"
     CORRECT = "correct_entry"
@@ -62,7 +62,7 @@ class MemoryOpKind(StrEnum):
 
 
 class MemoryOpState(StrEnum):
-    """Where an operation is on its way to the database."""
+    """The state of an operation in replication."""
 
     PENDING = "pending"
     BLOCKED = "blocked"
@@ -130,7 +130,7 @@ class NewEntry:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """One entry of a memory. All but its tags stays as it was written."""
+    """One entry of a memory. Only its tags and the fields of its correction can change."""
 
     id: str
     memory_id: str
@@ -189,7 +189,7 @@ class MemoryFragment:
 
 @dataclass(frozen=True, slots=True)
 class MemoryOp:
-    """An operation of the log, without what it wrote."""
+    """An operation of the log, without the content that it wrote."""
 
     memory_id: str
     seq: int
@@ -222,7 +222,7 @@ class MemoryHit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryExport:
-    """Everything of a memory."""
+    """The whole content of a memory."""
 
     memory: Memory
     entries: Annotated[Sequence[MemoryEntry], Field(description="Oldest first.")]
@@ -231,7 +231,7 @@ class MemoryExport:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTenantExport:
-    """One page of everything of a tenant: a memory, and with the first page the users and vaults."""
+    """One page of the export of a tenant: a memory, and on the first page also the users and vaults."""
 
     users: Sequence[MemoryUser]
     vaults: Sequence[Vault]
@@ -251,7 +251,7 @@ class ParkedMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNodeStatus:
-    """How a process stores memory, and what it has not replicated yet."""
+    """The storage mode of a process and its replication backlog."""
 
     mode: Annotated[str, Field(description="local, replicated or direct.")]
     node_id: str | None

@@ -1,4 +1,4 @@
-"""What an import adds to a memory."""
+"""The content that an import adds to a memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runlane.domain.memory import MemoryExport, NewEntry
 from runlane.domain.text import load_json
 from runlane.domain.timestamps import format_timestamp
 
-# What the metadata of an imported entry has of the exported one.
+# The fields of an exported entry that the metadata of the imported one keeps.
 IMPORTED: Final = "imported"
 MAX_IMPORTED_ENTRIES: Final = 1_000
 MAX_IMPORTED_FRAGMENTS: Final = 64
@@ -57,7 +57,7 @@ def _fitting(entries: Sequence[NewEntry]) -> int:
 
 
 def import_of(exported: MemoryExport) -> MemoryImport:
-    """Return what has to be imported to have the content of an exported memory again.
+    """Return the import that restores the content of an exported memory.
 
     The new entries have ids and times of their own; their metadata has the earlier ones. Corrected entries are imported
     as well, without the relation to their corrections.

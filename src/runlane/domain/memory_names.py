@@ -1,4 +1,4 @@
-"""What names in a memory look like. Definitions use these patterns without the rest of memory."""
+"""The patterns of names in a memory. Definitions use these patterns without the rest of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which providers serve a model whose name does not name its provider.
+"""Find the provider of a model whose name does not name its provider.
 
 The table lists name prefixes of the supported providers. A model that only one of them serves under that name belongs
 to it. Open weights are served by several, so their names stay ambiguous: guessing would send prompts to a provider that
@@ -47,7 +47,7 @@ def resolve_model(name: str, providers: Mapping[str, Collection[str]]) -> Resolv
     found = [provider for provider in _family(name) if provider in providers]
     found += [provider for provider, models in providers.items() if name in models and provider not in found]
     candidates = tuple(f"{provider}:{name}" for provider in found)
-    # A colon belongs to a provider, or to a tag such as llama3:8b: too little is certain to choose.
+    # A colon follows a provider or precedes a tag, as in llama3:8b, so the provider cannot be determined.
     if len(candidates) == 1 and ":" not in name:
         return ResolvedModel(candidates[0])
     return ResolvedModel(None, candidates)

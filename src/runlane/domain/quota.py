@@ -1,4 +1,4 @@
-"""Quotas of tenants: what a tenant may have or start, and how much of it is used."""
+"""Quotas of tenants: the resources that a tenant may have or start, and their use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runlane.errors import InvalidRequest, QuotaReached
 MAX_QUOTA: Final = 1_000_000_000_000
 DAY_US: Final = 86_400_000_000
 _SECOND_US: Final = 1_000_000
-# It is unknown when a caller deletes something; a retry is possible, but not soon.
+# The time at which a caller deletes something is unknown, so a retry is possible, but not soon.
 _RETRY_SECONDS: Final = 60.0
 WARNING_SHARE: Final = 0.8
 

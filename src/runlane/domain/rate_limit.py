@@ -21,8 +21,8 @@ from runlane.errors import InvalidRequest
 MAX_CREDENTIAL: Final = 200
 MAX_IN_FLIGHT: Final = 100_000
 MAX_PER_MINUTE: Final = 1_000_000_000
-# A call counts in the second in which it began, and that second counts until all of it is a minute ago: a limit is
-# not exceeded in any span of 60 seconds.
+# A call counts in the second in which it began. That second counts until it ended a full minute ago, so a limit is not
+# exceeded in any span of 60 seconds.
 WINDOW_SECONDS: Final = 60
 # The longest Retry-After of a provider that is obeyed, and the longest back-off without one.
 MAX_RETRY_AFTER_SECONDS: Final = 3600.0
@@ -34,7 +34,7 @@ _CREDENTIAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:\[\]-]*")
 
 @dataclass(frozen=True, slots=True)
 class ProviderLimits:
-    """What a credential may use in the whole cluster. None means unlimited; 0 in flight pauses it."""
+    """The bounds of a credential in the whole cluster. None means unlimited; 0 in flight pauses it."""
 
     in_flight: int | None = None
     requests_per_minute: int | None = None
@@ -74,7 +74,7 @@ class CredentialLimits:
 
     @property
     def limits(self) -> ProviderLimits:
-        """Return the limits alone."""
+        """Return only the limits."""
         return ProviderLimits(self.in_flight, self.requests_per_minute, self.tokens_per_minute)
 
 
@@ -112,7 +112,7 @@ class CredentialLoad:
 
 
 class LimitKind(StrEnum):
-    """Why a call has to wait."""
+    """The limit for which a call has to wait."""
 
     SLOW = "slow"
     IN_FLIGHT = "in_flight"
@@ -122,7 +122,7 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LimitRefusal:
-    """Why a call has to wait. `firm_seconds` is the shortest wait, where it is known."""
+    """The reason why a call has to wait. `firm_seconds` is the shortest wait, if it is known."""
 
     reason: str
     firm_seconds: float | None = None
@@ -171,7 +171,7 @@ def changed_limits(limits: ProviderLimits, change: LimitChange) -> ProviderLimit
 
 
 def counted_tokens(limits: ProviderLimits, tokens: int) -> int:
-    """Return what a call reserves: at most the limit, because more would never be available."""
+    """Return the tokens that a call reserves: at most the limit, because more would never be available."""
     most = limits.tokens_per_minute
     return max(0, tokens) if most is None else min(max(0, tokens), most)
 

@@ -46,7 +46,7 @@ class Status(StrEnum):
         return self in WAITING
 
 
-# The target of a run that executes an orchestration begins with this; the rest is the orchestration's id.
+# The target of a run that executes an orchestration begins with this prefix; the rest is the orchestration's id.
 ORCHESTRATION: Final = "orchestration:"
 # The same for a run of an agent.
 AGENT: Final = "agent:"
@@ -55,7 +55,7 @@ GRAPH: Final = "graph:"
 
 
 class RunHook(IntFlag):
-    """What else the end of a run settles in the same transaction. Most runs have none, so their end costs nothing."""
+    """Further work at the end of a run, in the same transaction. Most runs have none, so it costs nothing."""
 
     SCHEDULE = 2  # a schedule started it
     DEPENDENTS = 4  # other runs start after it
@@ -70,7 +70,7 @@ class RunHook(IntFlag):
 
 
 class Cause(StrEnum):
-    """What makes a run change its status."""
+    """The cause of a change of a run's status."""
 
     APPROVE = "approve"
     DUE = "due"
@@ -92,7 +92,7 @@ class Cause(StrEnum):
 
 
 class AfterOn(StrEnum):
-    """Which ends of the runs in `after` let a run start."""
+    """The ends of the runs in `after` after which a run may start."""
 
     SUCCESS = "success"  # all of them have completed
     END = "end"  # all of them have ended
@@ -100,7 +100,7 @@ class AfterOn(StrEnum):
 
 
 class OnDead(StrEnum):
-    """What happens to the runs behind a run that fails for good, under the same ordering key."""
+    """The effect of a run that fails for good on the runs behind it under the same ordering key."""
 
     SKIP = "skip"
     BLOCK = "block"
@@ -158,8 +158,9 @@ def may_become(status: Status, cause: Cause) -> frozenset[Status]:
 MIN_PRIORITY: Final = -100
 MAX_PRIORITY: Final = 100
 
-# One point of priority is worth this much waiting, unless the lane has another setting. Large enough that an urgent run
-# overtakes a backlog of hours, finite so that the oldest run of low priority is overtaken for at most 200 steps.
+# One point of priority is worth this much waiting, unless the lane has another setting. The value is large enough for
+# an urgent run to overtake a backlog of hours. It is finite, so that the oldest run of low priority is overtaken for at
+# most 200 steps.
 PRIORITY_STEP_US: Final = PRIORITY_SECONDS * 1_000_000
 
 
@@ -192,9 +193,9 @@ class RunDependencies(TypedDict):
 
 
 class WaitingReason(TypedDict):
-    """Why a run does not move: a code for programs, a sentence for people, and some of the runs that it waits for.
+    """Why a run does not proceed: a code for programs, a sentence for people, and some of the runs that it waits for.
 
-    `refs` names what else the reason is about: `lane`, `tenant`, `target`, the `path` of a step, an `event`.
+    `refs` names the other objects of the reason: `lane`, `tenant`, `target`, the `path` of a step, an `event`.
     """
 
     code: str
@@ -267,7 +268,7 @@ class RunSummary:
         """
         if self.attempt == 0:
             return 0
-        # The last failure of a failed run was not followed by another try.
+        # No other try followed the last failure of a failed run.
         counted = self.failures + self.losses
         return max(1, counted) if self.status is Status.FAILED else counted + 1
 

@@ -1,4 +1,4 @@
-"""How many workers a pool needs: counted are running runs, and ready runs that could start if there were slots."""
+"""Compute how many workers a pool needs, from its running runs and the ready runs that could start with more slots."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LaneRoom:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class LaneDemand:
-    """What waits and runs in a lane, and what of it could start now."""
+    """The waiting and the running runs of a lane, and how many could start now."""
 
     lane: str
     queued: Annotated[int, Field(description="Ready runs.")]

@@ -1,4 +1,4 @@
-"""Schedules: when runs start by themselves, and what was decided about each slot.
+"""Schedules: the times at which runs start automatically, and the decision about each slot.
 
 A slot is a time at which a schedule is to start a run, such as 09:00 on a Monday. A firing is the decision about one
 slot. `ScheduleSettings` is what people write: in files, in requests and in `Client`.
@@ -35,7 +35,7 @@ MAX_SPREAD_SECONDS: Final = 86_400.0
 MAX_PERIOD_SECONDS: Final = 366 * 86_400.0
 DEFAULT_MAX_SCHEDULES: Final = 1000
 DEFAULT_MIN_PERIOD_SECONDS: Final = 10.0
-# The source of crons, and why other schedules have no target of their kind.
+# The source of crons, and the reason why other schedules have no target of their kind.
 CRONS: Final = "crons"
 CRONS_ONLY: Final = "only crons have a target of kind assistant. Create one: POST /runs/crons"
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}$"
@@ -62,7 +62,7 @@ def moment_us(value: str) -> int:
 
 def _parsed(value: Any) -> int:
     if not isinstance(value, str):
-        # A number would be a guess between seconds, milliseconds and microseconds.
+        # A number is rejected, because it might be seconds, milliseconds or microseconds.
         raise ValueError("must be a string such as 2026-01-31T12:00:00Z")  # noqa: TRY004 - pydantic reports ValueError
     return moment_us(value)
 
@@ -129,7 +129,7 @@ class Exclusion(BaseModel):
 
 
 class ScheduleTarget(BaseModel):
-    """What the runs of a schedule execute."""
+    """The target that the runs of a schedule execute."""
 
     model_config = _STRICT
 
@@ -150,7 +150,7 @@ class ScheduleTarget(BaseModel):
 
 
 class ScheduleTiming(BaseModel):
-    """When the slots of a schedule are."""
+    """The times of the slots of a schedule."""
 
     model_config = _STRICT
 
@@ -240,7 +240,7 @@ class UpcomingSlot:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class SchedulePreview:
-    """What a timing means: in words, as its next slots, and what may surprise."""
+    """The meaning of a timing: in words, as its next slots, and with warnings."""
 
     description: Annotated[str, Field(description="The times in plain words.")]
     next: tuple[UpcomingSlot, ...]

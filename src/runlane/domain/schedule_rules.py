@@ -1,4 +1,4 @@
-"""The decisions about slots, without a clock and a database: what is valid, due, missed, skipped, buffered."""
+"""Decide about slots, without a clock and a database: whether they are valid, due, missed, skipped or buffered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from runlane.errors import InvalidRequest
 
 # A slot that is decided within this time of being due is on time. Later, catch-up decides.
 GRACE_US: Final = 60 * 1_000_000
-# How many due slots of a schedule are examined at once, after a long outage.
+# How many due slots of a schedule are examined at once after a long outage.
 _AT_ONCE: Final = 20_000
 
 
@@ -54,7 +54,7 @@ def check_timing(
 
 
 def warnings_of(timing: ScheduleTiming, now_us: int) -> tuple[str, ...]:
-    """Return what may surprise about a schedule that is accepted."""
+    """Return the warnings about a schedule that is accepted."""
     found = [
         f"On {day} clocks in {timing.zone} skip the hours of the cron expression, so it does not fire that day. Use a "
         "fixed minute to fire at the end of the gap."
@@ -81,7 +81,7 @@ def upcoming(timing: ScheduleTiming, times: ScheduleTimes, seed: str, after_us: 
 
 
 def preview(timing: ScheduleTiming, *, now_us: int, count: int, min_period_seconds: float) -> SchedulePreview:
-    """Return what a timing means, without storing it."""
+    """Return the meaning of a timing, without storing it."""
     times, _ = check_timing(timing, anchor_us=now_us, now_us=now_us, min_period_seconds=min_period_seconds)
     slots = upcoming(timing, times, "", now_us, count)
     return SchedulePreview(describe_times(timing), tuple(slots), warnings_of(timing, now_us))
@@ -89,7 +89,7 @@ def preview(timing: ScheduleTiming, *, now_us: int, count: int, min_period_secon
 
 @dataclass(frozen=True, slots=True)
 class MissedSlots:
-    """Slots in a row that nothing was started for."""
+    """Consecutive slots for which no run was started."""
 
     first_us: int
     last_us: int
@@ -99,7 +99,7 @@ class MissedSlots:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is due of a schedule: slots to act upon in order, missed ones, and up to where that is decided."""
+    """The due slots of a schedule: those to act upon, in order, the missed ones, and the last slot that is decided."""
 
     slots: tuple[SlotTime, ...] = ()
     missed: tuple[MissedSlots, ...] = ()
@@ -145,7 +145,7 @@ def judge(
             break
         due.append(at)
     if len(due) == _AT_ONCE:
-        # The last ones may be among those that catch-up starts, so the next call decides about them.
+        # The last slots may be among those that catch-up starts, so the next call decides about them.
         due = due[:-MAX_CATCH_UP]
         chosen = set[int]()
     else:
@@ -197,7 +197,7 @@ def judge_span(
 
 
 def _joined(earlier: list[MissedSlots], later: Sequence[MissedSlots]) -> list[MissedSlots]:
-    """Return missed slots in a row as one."""
+    """Return consecutive missed slots as one."""
     if not earlier or not later:
         return [*earlier, *later]
     first, following = earlier[-1], later[0]

@@ -40,7 +40,7 @@ _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")
 
 
 class ScheduleTimes:
-    """The slots of a schedule: strictly increasing, and a function of nothing but its rules."""
+    """The slots of a schedule. They increase strictly and depend only on its rules."""
 
     def __init__(self, rules: ScheduleTiming, anchor_us: int) -> None:
         """`anchor_us` is the anchor of periods without their own: the creation of the schedule."""
@@ -103,11 +103,11 @@ class _Cron:
         for moment in times:
             real = moment.astimezone(UTC)
             slot_us = int(real.timestamp()) * _SECOND_US
-            # From the second of two equal local times, the search returns the first one.
+            # If the search begins at the second of two equal local times, it returns the first one.
             if slot_us <= at_us:
                 continue
             local = real.astimezone(self._zone)
-            # Of a day that begins with skipped time, the search returns a midnight that does not exist.
+            # For a day that begins with skipped time, the search returns a midnight that does not exist.
             if self._follows_clock or (local.hour in times.hours and local.minute in times.minutes):
                 return slot_us
         return None
@@ -245,5 +245,5 @@ def _fires_between(fields: str, begin: datetime, end: datetime) -> bool:
 
 
 def spread_seed(schedule_id: str, generation: int) -> str:
-    """Return what the offset of a schedule is computed from."""
+    """Return the value from which the offset of a schedule is computed."""
     return f"{schedule_id}\x1f{generation}"

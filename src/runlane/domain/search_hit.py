@@ -1,4 +1,4 @@
-"""What a search over records of several kinds finds."""
+"""The hits of a search over records of several kinds."""
 
 from __future__ import annotations
 

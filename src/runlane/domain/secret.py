@@ -12,7 +12,7 @@ from runlane import redaction
 from runlane.domain.wire import Timestamp
 from runlane.errors import InvalidRequest
 
-# What definitions can refer to as {secret.NAME}.
+# The names that definitions can refer to as {secret.NAME}.
 NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 MAX_BYTES: Final = 64 * 1024
 MIN_CHARACTERS: Final = redaction.MIN_CHARACTERS

@@ -14,7 +14,7 @@ from pydantic import Field, with_config
 
 from runlane.domain.wire import WIRE, Timestamp
 
-# Upper bounds in seconds; a further bucket counts what is longer.
+# Upper bounds in seconds; a further bucket counts longer times.
 BOUNDS_SECONDS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0)
 BUCKETS: Final = len(BOUNDS_SECONDS) + 1
 
@@ -114,7 +114,7 @@ def point_of(at_us: int, counts: SeriesCounts) -> SeriesPoint:
 
 
 def percentile(counts: Sequence[int], share: float) -> float | None:
-    """Return the bound below which this share of the counted times is; infinity is null, as no count is."""
+    """Return the bound below which this share of the counted times lies; None if it is infinite or without counts."""
     total = sum(counts)
     seen = 0
     for bound, count in zip(BOUNDS_SECONDS, counts, strict=False):

@@ -1,4 +1,4 @@
-"""Serving processes, as operators see them."""
+"""Serving processes as operators see them."""
 
 from __future__ import annotations
 

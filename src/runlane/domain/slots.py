@@ -69,7 +69,7 @@ class WorkerLoad:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What to claim: quarantined runs by id, and a number of runs from each queue."""
+    """The runs to claim: quarantined runs by id, and a number of runs from each queue."""
 
     quarantined: tuple[str, ...]
     queues: dict[QueueKey, int]
@@ -144,7 +144,7 @@ def _spread(queues: Sequence[Queue], slots: int, room: _Room) -> dict[QueueKey, 
             given = _spread_in_lane(of_lane, min(even, left), room, shares)
             left -= given
             if given < even:
-                # Its queues are at their limits; the rest of its share goes to the others.
+                # The queues of this lane are at their limits; the rest of its share goes to the other lanes.
                 del lanes[lane]
             if left == 0:
                 break

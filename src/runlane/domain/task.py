@@ -28,7 +28,7 @@ MAX_TASK_NAME = 200
 MAX_ATTEMPTS = 1000
 
 TaskFunction = Callable[..., Awaitable[Any]] | Callable[..., Any]
-# Where a task is offered as a tool of its own: to clients of the MCP server.
+# The place where a task is exposed as a tool of its own: clients of the MCP server.
 Expose = Literal["mcp"]
 # Types that a Context never has: a first parameter of such a type is an argument.
 _JSON_TYPES = (str, int, float, bool, list, dict)
@@ -75,7 +75,7 @@ class Task:
         """The JSON Schema of the arguments with their defaults; empty for types without one."""
         schema = copy.deepcopy(_schema_of(self.arguments))
         for name, argument in schema.get("properties", {}).items():
-            # The type of the arguments has no defaults: the function itself fills them in.
+            # The type of the arguments has no defaults, because the function itself fills them in.
             default = inspect.signature(self.function).parameters[name].default
             if isinstance(default, str | int | float | bool):
                 argument["default"] = default

@@ -29,7 +29,7 @@ _ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 # Ids and keys must not contain it, or one tenant could write another's key.
 _BETWEEN: Final = "\x1f"
 _SECOND_NS: Final = 1_000_000_000
-# It is unknown when a queue has room; retry soon, but not in a tight loop.
+# The time at which a queue has room is unknown; retry soon, but not in a tight loop.
 _QUEUE_RETRY_SECONDS: Final = 5.0
 
 
@@ -189,7 +189,7 @@ def admit(tenant: str, limits: TenantLimits, usage: TenantUsage, count: int) -> 
 
 
 def rate_quota(limits: TenantLimits, usage: TenantUsage) -> RateQuota | None:
-    """Return what is left of the tenant's rate; None without one."""
+    """Return the remaining rate of the tenant; None without a rate."""
     if limits.rate_per_second is None:
         return None
     each_ns = _SECOND_NS / limits.rate_per_second

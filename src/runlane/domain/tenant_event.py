@@ -1,6 +1,7 @@
-"""Events of a tenant: sent by callers and webhooks, or written when runs end, and what triggers made of them.
+"""Events of a tenant, which callers and webhooks send or the ends of runs write, and the outcomes of triggers.
 
-A dotted name says what happened. Names that begin with `run.` are those of ended runs and cannot be sent.
+The dotted name of an event describes what happened. Names that begin with `run.` are those of ended runs and cannot be
+sent.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_DEPTH: Final = 20
 RUN_EVENT: Final = "run."
 RUN_EVENTS: Final = ("run.completed", "run.failed", "run.cancelled")
 NAME_PATTERN: Final = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
-# A trigger may name all events that begin alike.
+# A trigger may name all events that begin with the same words.
 LISTEN_PATTERN: Final = r"^([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*(\.\*)?|\*)$"
 _NAME: Final = re.compile(NAME_PATTERN)
 
@@ -41,7 +42,7 @@ class Outcome(StrEnum):
     RESUMED = "resumed"
 
 
-# Stands for the runs that wait for an event, where the outcomes of its triggers are listed. No trigger has this name.
+# This name stands for the runs that wait for an event in the list of its outcomes. No trigger has this name.
 WAITING_RUNS: Final = "(waiting runs)"
 
 
@@ -69,7 +70,7 @@ class TenantEvent:
     received_at_us: Annotated[Timestamp, Field(alias="received_at")]
 
     def to_scope(self) -> dict[str, Any]:
-        """Return what conditions and placeholders of triggers see as `event`."""
+        """Return the value of `event` in conditions and placeholders of triggers."""
         return {
             "id": self.sent_id or self.id,
             "name": self.name,
@@ -86,7 +87,7 @@ SCOPE_FIELDS: Final = ("id", "name", "key", "data", "source", "received_at_us")
 
 @dataclass(frozen=True, slots=True)
 class EventReceipt:
-    """A sent event as it was stored. `duplicate`: an event with the same id was stored before, and this is that one."""
+    """A sent event as it was stored. With `duplicate` it is an earlier event with the same id."""
 
     event_id: str
     name: str
@@ -95,7 +96,7 @@ class EventReceipt:
 
 @dataclass(frozen=True, slots=True)
 class TriggerOutcome:
-    """What a trigger made of an event."""
+    """The outcome of an event for a trigger, with its run if one was started."""
 
     event_id: str
     trigger: str

@@ -1,4 +1,4 @@
-"""Text and JSON at the edges: what a database rejects is found here, not in its driver.
+"""Text and JSON at the edges: values that a database would reject are found here, not in its driver.
 
 Postgres rejects NUL in text, and neither UTF-8 nor orjson can represent a lone surrogate. Input of a caller is rejected
 with its location; output of a task is repaired, because losing finished work over one character would be worse than
@@ -67,7 +67,7 @@ def dump_fields(fields: Mapping[str, Any], max_length: int) -> str:
         shown = dump_json(value)
         size = len(dump_json(name)) + len(shown) + 2
         if size > room:
-            # As text, a quote or backslash of it takes two characters.
+            # In a string, each quote or backslash takes two characters.
             left = (room - len(dump_json(name)) - 4) // 2
             if left < 1:
                 break

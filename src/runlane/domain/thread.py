@@ -14,7 +14,7 @@ from runlane.domain.wire import WIRE, Timestamp
 
 
 class ThreadTtl(TypedDict):
-    """When a thread is deleted, or its old checkpoints: this many minutes after it was used last."""
+    """The time to live of a thread: minutes from its last use until it, or its old checkpoints, are deleted."""
 
     strategy: str
     ttl_minutes: int
@@ -56,7 +56,7 @@ class Thread:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class ThreadRun:
-    """A run of a thread. `kwargs` is what was requested, with the config and context of the assistant."""
+    """A run of a thread. `kwargs` is its request, with the config and context of the assistant."""
 
     id: Annotated[str, Field(alias="run_id")]
     thread_id: str

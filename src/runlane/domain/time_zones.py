@@ -26,7 +26,7 @@ def zone_names() -> frozenset[str]:
 
 def time_zone(name: str) -> tzinfo:
     """Return the zone of this name. InvalidRequest if there is none."""
-    # Checked first: the name becomes a path.
+    # The name is checked first, because it becomes a path.
     if name not in zone_names():
         similar = nearest(name[:MAX_ZONE], zone_names())
         raise InvalidRequest(

@@ -133,7 +133,7 @@ class TimelineBuilder:
             node.outcome = "failed" if summary.outcomes.get("failed") else "done"
 
     def finish(self, ended_at_us: int | None) -> None:
-        """Complete what no event reports: the ends of branches and rounds, and of everything if the run has ended."""
+        """Complete the ends that no event reports: those of branches and rounds, and all ends if the run has ended."""
         _complete(self._root, ended_at_us)
 
     def spans(self, parent: str, *, offset: int, limit: int) -> tuple[list[Span], int | None]:
@@ -148,7 +148,8 @@ class TimelineBuilder:
             found.append(_span(child, parent, 0))
             room = limit - len(found)
             inside = list(_descend(child, 1, room + 1)) if _opens(child) else []
-            # What does not fit whole is left out, so that no part of a step is missing without a sign.
+            # A step that does not fit as a whole is left out, so that no part of a step is missing without an
+            # indication.
             if len(inside) <= room:
                 found += inside
             else:

@@ -1,4 +1,4 @@
-"""What the timeline of a run is built from: parts of its step records and of its events."""
+"""The facts from which the timeline of a run is built: parts of its step records and of its events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALL_EVENTS: Final = (
 
 
 class StepFacts(NamedTuple):
-    """What the timeline needs of a step record."""
+    """The parts of a step record that the timeline needs."""
 
     path: str
     step_id: str | None
@@ -46,7 +46,7 @@ class StepFacts(NamedTuple):
 
 
 class EventFacts(NamedTuple):
-    """What the timeline needs of an event."""
+    """The parts of an event that the timeline needs."""
 
     type: str
     attempt: int
@@ -55,7 +55,7 @@ class EventFacts(NamedTuple):
 
 
 class PartsSummary(NamedTuple):
-    """The parts of a collapsed span: how many, with which outcomes, and what they took together."""
+    """A summary of the parts of a collapsed span: their number, their outcomes, and their total time and cost."""
 
     parts: int
     outcomes: Mapping[str, int]

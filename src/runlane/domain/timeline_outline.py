@@ -1,4 +1,4 @@
-"""Which spans a page of a timeline shows, computed from the paths of records and events alone.
+"""Choose the spans that a page of a timeline shows, from only the paths of records and events.
 
 A run may have a hundred thousand events, and a page shows a few hundred spans. The outline takes the path, the type and
 the time of each event, but not its values. It chooses the spans of a page and the events that have their names and
@@ -50,7 +50,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutlinePage:
-    """What a page shows: its spans, the events to read for them, and summaries of collapsed spans by path."""
+    """The content of a page: its spans, the events to read for them, and summaries of collapsed spans by path."""
 
     records: Sequence[StepFacts]
     events: Sequence[int]
@@ -104,7 +104,8 @@ class Outline:
             child = children[position]
             inside: list[str] = []
             closed: list[str] = []
-            # What does not fit whole is left out, so that no part of a step is missing without a sign.
+            # A step that does not fit as a whole is left out, so that no part of a step is missing without an
+            # indication.
             if self._opens(child) and self._descend(child, limit - count - 1, inside, closed):
                 shown.update(inside)
                 collapsed.update(closed)
@@ -160,7 +161,7 @@ class Outline:
             started, ended = part.started_us or 0, part.ended_us
             if (to_us is None or started < to_us) and (from_us is None or ended is None or ended >= from_us):
                 found.append((place_of(child, part.started_us), child))
-        # By place alone: spans that begin at the same time keep the order in which they were recorded.
+        # Sorted only by place: spans that begin at the same time keep the order in which they were recorded.
         found.sort(key=lambda item: item[0])
         return [child for _, child in found]
 
@@ -171,7 +172,7 @@ class Outline:
         return path not in self._groups and 0 < len(self._parts.get(path, ())) <= MAX_PARTS
 
     def _descend(self, path: str, room: int, inside: list[str], closed: list[str]) -> bool:
-        """Collect what is shown below a span; return whether it fits."""
+        """Collect the spans that are shown below a span; return whether they fit."""
         for part in self._parts.get(path, ()):
             if len(inside) >= room:
                 return False
@@ -220,7 +221,7 @@ class Outline:
         )
 
     def _fold(self, path: str) -> _Part:
-        """Return a subtree as one value. Of an ended run, what is still open was abandoned."""
+        """Return a subtree as one value. Parts of an ended run that are still open were abandoned."""
         known = self._folded.get(path)
         if known is not None:
             return known

@@ -48,7 +48,7 @@ class UsageReport:
 @with_config(WIRE)
 @dataclass(frozen=True, slots=True)
 class ExpensiveRun:
-    """A run that has ended, and what its models have cost."""
+    """A run that has ended, and the cost of its model calls."""
 
     id: Annotated[str, Field(alias="run_id")]
     tenant: str

@@ -1,4 +1,4 @@
-"""What readers see of runs, workers and conversations: the same values from App, API and Client.
+"""Runs, workers and conversations as readers see them: the same values from App, API and Client.
 
 Times are microseconds since the epoch by the database's clock; in JSON they are RFC 3339.
 """
@@ -23,7 +23,7 @@ NextCursor = Annotated[str | None, Field(description="Pass it as `cursor` for th
 class LiveEvent:
     """A live event that is not stored, such as progress. It has no number and is not repeated.
 
-    It belongs to its attempt: after a `worker_picked_up` with a higher one, what was shown of the older is void.
+    It belongs to its attempt: after a `worker_picked_up` with a higher attempt, output of older ones is void.
     `truncated` belongs to none: the events before its `first_seq` are no longer kept.
     """
 
@@ -288,7 +288,7 @@ class WorkerInfo:
     python: Annotated[str | None, Field(description="For platform admins: the version of Python.")] = None
 
     def without_process(self, active: int) -> WorkerInfo:
-        """Return what a tenant sees: not where and how it runs, and of its runs those of the tenant."""
+        """Return the worker as a tenant sees it: without its host and process, and with only the tenant's runs."""
         return replace(
             self, host=None, pid=None, targets=None, health_address=None, memory_bytes=None, cpu_percent=None,
             python=None, active=active,
@@ -310,7 +310,7 @@ class WorkerLoss:
 
 @dataclass(frozen=True, slots=True)
 class ServerHealth:
-    """Whether a server is ready, and what it reports about its components."""
+    """Whether a server is ready, and its reports about its components."""
 
     ready: bool
     parts: Mapping[str, Any]

@@ -14,7 +14,7 @@ from runlane.domain.wire import WIRE, Timestamp
 
 
 class QuestionKind(StrEnum):
-    """What a question to a person is about."""
+    """The subject of a question to a person."""
 
     STEP = "step"
     APPROVAL = "approval"
@@ -22,7 +22,7 @@ class QuestionKind(StrEnum):
     BUDGET = "budget"
 
 
-# The part of a path after INSIDE names what a step asks in the middle of its work.
+# The part of a path after INSIDE names a question that a step asks while it is performed.
 _INSIDE_KINDS: Final = {
     "/approve/": QuestionKind.APPROVAL,
     "/unknown/": QuestionKind.UNKNOWN_EFFECT,
@@ -31,7 +31,7 @@ _INSIDE_KINDS: Final = {
 
 
 def question_kind(path: str) -> QuestionKind:
-    """Return what the question at a path is about."""
+    """Return the subject of the question at a path."""
     inside = path.partition(INSIDE)[2]
     for part, kind in _INSIDE_KINDS.items():
         if part in f"{inside}/":

@@ -27,9 +27,9 @@ DEFAULT_RATE: Final = 10.0
 DEFAULT_IN_FLIGHT: Final = 4
 MAX_OVERLAP_HOURS: Final = 7 * 24
 DEFAULT_OVERLAP_HOURS: Final = 24.0
-# How much of an included input or result is sent; more is replaced by its address.
+# The maximum size of an included input or result; a larger one is replaced by its address.
 MAX_INCLUDED_BYTES: Final = 64 * 1024
-# How much of a response is read, and how much of it is kept with the attempt.
+# The maximum number of bytes of a response that are read, and that are kept with the attempt.
 MAX_RESPONSE_BYTES: Final = 64 * 1024
 KEPT_RESPONSE_CHARACTERS: Final = 2048
 
@@ -64,7 +64,7 @@ class DeliveryStatus(StrEnum):
 
 
 class ErrorKind(StrEnum):
-    """Why a try failed."""
+    """The reason why a try failed."""
 
     STATUS = "status"
     REDIRECT = "redirect"
@@ -226,7 +226,7 @@ class WebhookReplay:
 
 @dataclass(frozen=True, slots=True)
 class EndpointHealth:
-    """What decides whether an endpoint is served, probed or disabled."""
+    """The facts that decide whether an endpoint is served, probed or disabled."""
 
     failures: int
     failed_messages: int
@@ -278,7 +278,7 @@ def allowance(rate_per_second: float, paid_until_us: int, now_us: int) -> int:
 
 
 def paid_until(rate_per_second: float, paid_until_us: int, now_us: int, count: int) -> int:
-    """Return up to when the rate is used after this many more deliveries."""
+    """Return the time up to which this many more deliveries use the rate."""
     return max(now_us, paid_until_us) + math.ceil(count * _SECOND_US / rate_per_second)
 
 

@@ -11,7 +11,7 @@ from runlane.errors import InvalidRequest, nearest
 
 
 class WebhookType(StrEnum):
-    """What a message reports."""
+    """The type of a message: the fact that it reports."""
 
     RUN_STARTED = "run.started"
     RUN_COMPLETED = "run.completed"

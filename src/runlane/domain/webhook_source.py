@@ -1,4 +1,4 @@
-"""Sources of incoming webhooks: who sends, how a request is verified, and which events it becomes."""
+"""Sources of incoming webhooks: the sender, the verification of its requests, and the events that they become."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Verifier(StrEnum):
     BEARER = "bearer"
 
 
-# The vendors create these secrets; of the others a secret is created if none is given.
+# The vendors create these secrets; for other verifiers a secret is created if none is given.
 VENDORS: Final = frozenset({Verifier.GITHUB, Verifier.STRIPE, Verifier.SLACK})
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Where a request of the verifiers `hmac` and `bearer` has its signature and its id."""
+    """The headers in which a request of the verifiers `hmac` and `bearer` has its signature and its id."""
 
     header: Annotated[str, Field(description="For hmac: the header with the signature.")] = "X-Signature"
     prefix: Annotated[str, Field(description="For hmac: what precedes the signature, such as sha256=.")] = ""

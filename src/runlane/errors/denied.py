@@ -48,7 +48,7 @@ class IdempotencyConflict(RunlaneError):
 
 
 class RunNotFound(RunlaneError):
-    """The run does not exist, or its retention time is over."""
+    """The run does not exist, or its retention time has elapsed."""
 
     code = "run_not_found"
     http_status = 404

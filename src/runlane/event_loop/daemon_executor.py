@@ -1,7 +1,7 @@
 """Daemon threads for work that would block an event loop, started when they are needed.
 
-Not a ThreadPoolExecutor: that one waits for its threads when the interpreter exits, so a function that hangs would
-keep a stopping worker alive until it is killed; and it refuses work in exit handlers, where a database is closed.
+A ThreadPoolExecutor does not serve here: it waits for its threads when the interpreter exits, so a function that hangs
+would keep a stopping worker alive until it is killed; and it refuses work in exit handlers, where a database is closed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DaemonExecutor:
             if start:
                 self._started += 1
             else:
-                # Below zero it counts the jobs that wait for a thread.
+                # A negative number counts the jobs that wait for a thread.
                 self._idle -= 1
         self._jobs.put((future, contextvars.copy_context(), function))
         if start:

@@ -1,4 +1,4 @@
-"""The actions of bulk jobs. A new one is a name in `BulkActionName`, its options, and an entry of `ACTIONS`."""
+"""The actions of bulk jobs. To add one, add a name to `BulkActionName`, its options, and an entry to `ACTIONS`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class BulkAction:
 
     @property
     def is_for_letters(self) -> bool:
-        """Whether it selects dead letters, and not runs."""
+        """Whether the action selects dead letters instead of runs."""
         return self.statuses is None
 
 
@@ -139,7 +139,7 @@ ACTIONS: Final[Mapping[BulkActionName, BulkAction]] = {
     # Tags change in every status, and no key depends on them.
     BulkActionName.TAG: BulkAction(TagOptions, _tag, frozenset(Status), lock=_lock_nothing),
     BulkActionName.REPLAY: BulkAction(LetterRetry, _retry, None, _prepare_replay, _lock_retry),
-    # Its own lock comes first, since a run that retention has deleted may still have a letter.
+    # `discard_in` locks the ordering key itself, because the letter of a run that retention has deleted has no key.
     BulkActionName.DISCARD: BulkAction(DiscardOptions, _discard, None, lock=_lock_nothing),
     BulkActionName.ACKNOWLEDGE: BulkAction(AcknowledgeOptions, _acknowledge, None, lock=_lock_nothing),
     BulkActionName.ASSIGN: BulkAction(AssignOptions, _assign, None, lock=_lock_nothing),

@@ -51,7 +51,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 class _Ended(Exception):
-    """The process lost the job: it was stopped, or another process has taken it."""
+    """The process lost the job: the job was stopped, or another process has taken it."""
 
 
 def bulk_service(database: Database, bus: Bus) -> PeriodicService:
@@ -74,7 +74,7 @@ class BulkRunner:
         return self._wait_seconds
 
     async def run_once(self) -> bool:
-        """Work on a due job for a moment; return True when another pass should follow at once."""
+        """Work on a due job for a bounded time; return True when another pass should follow at once."""
         job = await take_job(self._database, self._owner)
         if job is not None:
             await self._work(job)
@@ -84,7 +84,7 @@ class BulkRunner:
         return False
 
     async def finish_within(self, job_id: str, seconds: float) -> BulkJob:
-        """Work on one job until it has ended or the time is over; return its progress."""
+        """Work on one job until it has ended or the time has elapsed; return its progress."""
         deadline = time.monotonic() + seconds
         while True:
             taken = await take_job(self._database, self._owner, job_id)
@@ -97,7 +97,7 @@ class BulkRunner:
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def _work(self, job: TakenJob) -> None:
-        """Change some runs of the job, at its rate, and leave it."""
+        """Change some runs of the job, at its rate, and release the job."""
         begun = time.monotonic()
         left = None if job.rate is None else max(1, int(job.rate))
         done, pause_seconds = 0, 0.0

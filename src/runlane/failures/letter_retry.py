@@ -1,6 +1,6 @@
 """The retry of a dead letter: resume its run, restart it as a new one, or fork it at a step.
 
-What has to be read is read before the transaction; the transaction makes the change and moves the letter with it.
+All reads happen before the transaction. The transaction makes the change and updates the state of the letter.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from runlane.submit.repeats import forked_run, restarted_run
 
 
 class DiedTooOften(WrongState):
-    """A bulk retry leaves this run out."""
+    """The run failed for good too often, so a bulk retry leaves it out."""
 
     code = "died_too_often"
 
 
 class PreparedRetry(NamedTuple):
-    """What a retry writes: the run itself revived, or a new run with the records of the old one before a number."""
+    """The writes of a retry: a revival of the run, or a new run with the records of the old one before a number."""
 
     revival: Revival | None = None
     new_run: NewRun | None = None
@@ -53,7 +53,7 @@ async def retry_letter(database: Database, run_id: str, how: LetterRetry, *, act
 async def prepare_letter(
     database: Database, run_id: str, how: LetterRetry, delay_us: int, *, guard: bool = False
 ) -> PreparedRetry:
-    """Read what a retry needs. With `guard`, a run that failed for good too often is refused, unless it is forced."""
+    """Prepare a retry. With `guard`, a run that failed for good too often is refused, unless it is forced."""
     letter = await find_letter(database, run_id)
     if letter is None:
         raise LetterNotFound(run_id)
@@ -84,7 +84,7 @@ async def prepare_letter(
 
 
 async def prepare_revival(database: Database, run_id: str, how: RetryOptions, delay_us: int) -> PreparedRetry:
-    """Read what the retry of the run itself needs."""
+    """Prepare the retry of the run itself."""
     if not how.latest:
         return PreparedRetry(Revival(delay_us, how.lower_priority))
     from runlane.submit.repair import latest_plan

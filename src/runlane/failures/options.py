@@ -105,14 +105,14 @@ class LetterRetry(RetryOptions):
 
 
 class DiscardOptions(Options):
-    """Why dead letters are discarded, and whether their ordering keys are released."""
+    """The reason why dead letters are discarded, and whether their ordering keys are released."""
 
     note: Note | None = None
     release: bool = Field(default=False, description="Unblock the runs queued behind it under its ordering key.")
 
 
 class AcknowledgeOptions(Options):
-    """Why dead letters are acknowledged."""
+    """The reason why dead letters are acknowledged."""
 
     note: Note | None = None
 

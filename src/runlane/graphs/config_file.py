@@ -21,7 +21,7 @@ from runlane.domain.graph_registry import AgentServerOptions, GraphSource, Store
 from runlane.errors import ConfigurationError
 from runlane.graphs.server_keys import SERVER_KEYS, read_server_keys, unsupported_server_keys
 
-# In the order in which they are looked for.
+# The names of the file, in the order of precedence.
 
 # Keys that describe how an image is built or how a platform deploys it.
 _BUILD_KEYS: Final = frozenset(

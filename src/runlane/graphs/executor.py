@@ -49,7 +49,7 @@ class GraphExecutor:
         self._max_run_bytes = max_run_bytes
         self._exports: Mapping[str, Export] = loaded.exports
         self._stores = stores
-        # By the id of the graph, of those that are the same for every run.
+        # The snapshots of the graphs that are the same for every run, by the id of the graph.
         self._snapshots: dict[str, CheckpointSnapshots] = {}
 
     @property
@@ -67,10 +67,10 @@ class GraphExecutor:
         return loaded.errors
 
     async def warm_up(self) -> None:
-        """Graphs are loaded before the worker starts."""
+        """Do nothing: graphs are loaded before the worker starts."""
 
     async def close(self) -> None:
-        """Nothing is open between runs."""
+        """Do nothing: the executor has no open resources between runs."""
 
     async def run(self, claimed: Claimed, context: Context, host: RedactingHost) -> AttemptEnd:
         """Execute an attempt."""
@@ -78,7 +78,7 @@ class GraphExecutor:
         export = self._exports.get(graph_id)
         if export is None:
             raise Fail(
-                f'This worker has no graph "{graph_id}" any more. Start a worker that has it, then retry the run.'
+                f'This worker no longer has the graph "{graph_id}". Start a worker that has it, then retry the run.'
             )
         thread = ThreadPlan.from_plan(load_json(claimed.plan or "{}"))
         request = GraphRequest.from_json(claimed.input)
@@ -117,7 +117,7 @@ class GraphExecutor:
     def _snapshots_of(self, graph_id: str, export: Export, made: Graph) -> CheckpointSnapshots:
         if not isinstance(export, StaticGraph):
             return CheckpointSnapshots(made)
-        # A run may still have the graph of before a reload.
+        # A run in progress may still use the graph from before a reload.
         found = self._snapshots.get(graph_id)
         if found is None or not found.describes(made):
             found = self._snapshots[graph_id] = CheckpointSnapshots(made)
@@ -126,7 +126,7 @@ class GraphExecutor:
 
 def _connected(made: Graph, saver: RunlaneSaver, store: BaseStore) -> Graph:
     """Return the graph with this run's checkpointer and store, whatever it was compiled with."""
-    # Not Pregel.copy(), which validates the whole graph again.
+    # Pregel.copy() is not used, because it validates the whole graph again.
     graph = copy(made)
     graph.checkpointer, graph.store = saver, store
     return graph

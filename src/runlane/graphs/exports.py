@@ -23,19 +23,19 @@ from pydantic import TypeAdapter, ValidationError
 from runlane.errors import Fail, GraphNotLoaded
 from runlane.graphs.langgraph_internals import ExecutionRuntime, ReadRuntime
 
-# A graph of any state, context, input and output.
+# A graph with any types of state, context, input and output.
 Graph = Pregel[Any, Any, Any, Any]
 
 RUN: Final[AccessContext] = "threads.create_run"
 UPDATE: Final[AccessContext] = "threads.update"
 READ: Final[AccessContext] = "assistants.read"
 
-_Wish = Literal["config", "runtime"]
+_Argument = Literal["config", "runtime"]
 
 
 @dataclass(frozen=True, slots=True)
 class GraphUse:
-    """What a factory is called with. `context` is the context of a run, and None for other uses."""
+    """The arguments of a factory. `context` is the context of a run, and None for other uses."""
 
     access: AccessContext
     config: RunnableConfig
@@ -61,12 +61,12 @@ class GraphFactory:
     def __init__(self, graph_id: str, function: Callable[..., Any]) -> None:
         self._id = graph_id
         self._function = function
-        self._wishes, self._context_type = _wishes(graph_id, function)
+        self._parameters, self._context_type = _parameters(graph_id, function)
 
     @asynccontextmanager
     async def open(self, use: GraphUse) -> AsyncGenerator[Graph]:
         """Call the function; its resources are closed after the use."""
-        made = self._function(**{name: self._argument(wish, use) for name, wish in self._wishes.items()})
+        made = self._function(**{name: self._argument(argument, use) for name, argument in self._parameters.items()})
         if inspect.isasyncgen(made):
             made = asynccontextmanager(_again(made))()
         elif inspect.isgenerator(made):
@@ -82,8 +82,8 @@ class GraphFactory:
         else:
             yield compiled(self._id, made)
 
-    def _argument(self, wish: _Wish, use: GraphUse) -> Any:
-        if wish == "config":
+    def _argument(self, argument: _Argument, use: GraphUse) -> Any:
+        if argument == "config":
             return use.config
         if use.access != RUN:
             return ReadRuntime(access_context=use.access, store=use.store)
@@ -131,14 +131,14 @@ def _not_a_graph(graph_id: str, found: Any) -> GraphNotLoaded:
     )
 
 
-def _wishes(graph_id: str, function: Callable[..., Any]) -> tuple[Mapping[str, _Wish], Any]:
+def _parameters(graph_id: str, function: Callable[..., Any]) -> tuple[Mapping[str, _Argument], Any]:
     """Return which argument each parameter of a factory gets, and the type of the context that it names."""
     target = inspect.unwrap(function)
     try:
         hints = get_type_hints(target)
-    except Exception:  # noqa: BLE001 - an annotation that cannot be resolved; names decide then
+    except Exception:  # noqa: BLE001 - an annotation that cannot be resolved; the names of parameters decide
         hints = {}
-    wishes: dict[str, _Wish] = {}
+    arguments: dict[str, _Argument] = {}
     context_type: Any = None
     required = [
         parameter
@@ -147,21 +147,21 @@ def _wishes(graph_id: str, function: Callable[..., Any]) -> tuple[Mapping[str, _
         and (parameter.default is parameter.empty or parameter.name in ("config", "runtime"))
     ]
     for parameter in required:
-        wish = _wish(parameter.name, hints.get(parameter.name))
-        if wish is None and len(required) == 1:
-            wish = "config"
-        if wish is None or parameter.kind is parameter.POSITIONAL_ONLY:
+        argument = _argument_of(parameter.name, hints.get(parameter.name))
+        if argument is None and len(required) == 1:
+            argument = "config"
+        if argument is None or parameter.kind is parameter.POSITIONAL_ONLY:
             raise GraphNotLoaded(
                 f'The factory of the graph "{graph_id}" takes the parameter "{parameter.name}". A factory may take '
                 "config: RunnableConfig and runtime: ServerRuntime."
             )
-        if wish == "runtime":
+        if argument == "runtime":
             context_type = _context_type(hints.get(parameter.name))
-        wishes[parameter.name] = wish
-    return wishes, context_type
+        arguments[parameter.name] = argument
+    return arguments, context_type
 
 
-def _wish(name: str, hint: Any) -> _Wish | None:
+def _argument_of(name: str, hint: Any) -> _Argument | None:
     if hint is RunnableConfig:
         return "config"
     if _is_runtime(hint):

@@ -82,7 +82,7 @@ class ItemStore(BaseStore):
         """Execute operations in one transaction."""
         listed = list(ops)
         similar = await self._query_embeddings(listed)
-        # Of several operations on one item, the last one counts.
+        # If several operations concern one item, the last one counts.
         puts = {(op.namespace, op.key): op for op in listed if isinstance(op, PutOp)}
         stored = await self._new_items([op for op in puts.values() if op.value is not None])
         removed = [place for place, op in puts.items() if op.value is None]

@@ -1,8 +1,8 @@
 """Every name of LangGraph that is not part of its public interface and that Runlane uses, in one place.
 
 An upgrade of LangGraph may rename or change them without notice. A name that no longer exists is reported here, with
-the version; `tests/unit/test_langgraph_internals.py` also checks parameters and values, and that no other module
-reaches around this one.
+the version; `tests/unit/test_langgraph_internals.py` also checks parameters and values, and that no other module uses
+such a name directly.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ ERROR_SOURCE_NODE: Final[str] = find_internal(_CONSTANTS, "ERROR_SOURCE_NODE")
 TASKS: Final[str] = find_internal(_CONSTANTS, "TASKS")
 PUSH: Final[str] = find_internal(_CONSTANTS, "PUSH")
 PULL: Final[str] = find_internal(_CONSTANTS, "PULL")
-# The value of a channel that has none.
+# The marker for a channel without a value.
 MISSING: Final[Any] = find_internal("langgraph._internal._typing", "MISSING")
 
 # Removes the ids of tasks from a namespace.
 recast_checkpoint_ns: Final[Callable[[str], str]] = find_internal("langgraph._internal._config", "recast_checkpoint_ns")
 # The values of channels as the state of a graph.
 read_channels: Final[Callable[..., Any]] = find_internal("langgraph.pregel._io", "read_channels")
-# The tasks after a checkpoint, and the parts of which `prepare_next_tasks` consists for a node.
+# The function that returns the tasks after a checkpoint, and the parts of it that concern a node.
 prepare_next_tasks: Final[Callable[..., dict[str, Any]]] = find_internal(_ALGORITHM, "prepare_next_tasks")
 checkpoint_null_version: Final[Callable[[Any], Any]] = find_internal(_ALGORITHM, "checkpoint_null_version")
 is_triggered: Final[Callable[..., bool]] = find_internal(_ALGORITHM, "_triggers")
 hash_task_id: Final[Callable[..., str]] = find_internal(_ALGORITHM, "_xxhash_str")
 
-# What a factory receives as its runtime: to execute a graph, and to describe one.
+# The runtimes that a factory receives: to execute a graph, and to describe one.
 ExecutionRuntime: Final[Any] = find_internal("langgraph_sdk.runtime", "_ExecutionRuntime")
 ReadRuntime: Final[Any] = find_internal("langgraph_sdk.runtime", "_ReadRuntime")
 

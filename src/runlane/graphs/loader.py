@@ -18,7 +18,7 @@ from typing import Any, Final
 from runlane.domain.graph_registry import GraphSource
 from runlane.errors import GraphNotLoaded, nearest
 
-# The names of modules whose own name is taken by another module begin with this.
+# The prefix of the names of modules whose own name another module has.
 _PRIVATE: Final = "runlane_hosted_graph_"
 
 
@@ -76,7 +76,8 @@ def _import_file(path: Path) -> ModuleType:
     while (root / "__init__.py").is_file():
         root = root.parent
     if root == path.parent:
-        # Not in a package: named from the nearest folder of the import path, so that relative imports work.
+        # A module outside of a package is named from the nearest folder of the import path, so that relative imports
+        # work.
         parents = [Path(entry) for entry in sys.path if entry and path.is_relative_to(Path(entry).resolve())]
         root = max(parents, key=lambda entry: len(entry.parts), default=root)
     name = ".".join(path.relative_to(root.resolve()).with_suffix("").parts)

@@ -22,8 +22,8 @@ from runlane.store.queue.record import RecordEntry
 from runlane.store.threads.graph_writes import GraphWrites
 from runlane.worker.run_host import RunHost
 
-# The least time between two commits, and the most. Between them it is twice the time that a commit takes, so a busy
-# database gets fewer and larger commits.
+# The bounds of the time between two commits. Within them it is twice the duration of a commit, so a busy database gets
+# fewer and larger commits.
 GROUP_SECONDS: Final = 0.02
 MAX_GROUP_SECONDS: Final = 0.1
 # A graph that produces events faster than they are stored waits when this much is not stored.
@@ -65,7 +65,7 @@ class GraphOutbox:
         self._storing: asyncio.Task[None] | None = None
         self._storing_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
-        # When the next commit may begin that no caller waits for.
+        # The earliest time of the next commit if no caller waits for it.
         self._next_commit_at = float("-inf")
         self._closed = False
         self._failure: BaseException | None = None
@@ -127,7 +127,7 @@ class GraphOutbox:
             await asyncio.shield(self._storing)
 
     async def rest(self) -> RecordEntry:
-        """Return what is left to store, after the running commit. Nothing else is stored from here on."""
+        """Return what is left to store, after the running commit. The outbox stores nothing more after this call."""
         self._closed = True
         self._stop_timer()
         if self._storing is not None:
@@ -187,7 +187,7 @@ class GraphOutbox:
         except BaseException as error:
             if not batch.stored.done():
                 batch.stored.set_exception(error)
-                # It is retrieved here in case no caller waits for this batch.
+                # The exception is retrieved here in case no caller waits for this batch.
                 batch.stored.exception()
             raise
         now = self._loop.time()

@@ -1,6 +1,6 @@
 """Values of graphs as JSON: messages, interrupts, commands and the objects of users.
 
-A value that has no JSON form becomes its string, because a stream must not fail a run over one field of its state.
+A value that has no JSON form becomes its string, because one field of the state must not fail the run.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class RecentCheckpoint:
                 self._values[channel] = (version, values.get(channel, (EMPTY, b"")))
 
     def add(self, written: GraphWrites) -> None:
-        """Keep what the attempt stores. The values of a checkpoint are stored with it."""
+        """Keep the writes that the attempt stores. The values of a checkpoint are stored with it."""
         for write in written.writes:
             if self._is_root(write.thread, write.ns):
                 places = self._writes.setdefault(write.checkpoint_id, {})

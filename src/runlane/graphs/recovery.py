@@ -31,7 +31,7 @@ Nodes = Sequence[str] | Literal["*"]
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """The memo of an attempt for later ones: the question of its answer, and whether its command is stored."""
+    """The memo of an attempt for later ones: the question that its answer is for, and whether its command is stored."""
 
     answers: str | None = None
     applied: bool = False
@@ -65,7 +65,7 @@ class Breakpoints:
 
     @classmethod
     def of(cls, request: GraphRequest, graph: Graph) -> Breakpoints:
-        """Return those of the request, or else those of the graph."""
+        """Return the breakpoints of the request, or else those of the graph."""
         return cls(
             _nodes(request.interrupt_before) or graph.interrupt_before_nodes,
             _nodes(request.interrupt_after) or graph.interrupt_after_nodes,
@@ -136,7 +136,7 @@ def _is_id(value: Any) -> bool:
 
 
 async def _at_breakpoint(graph: Graph, head: StateSnapshot, breakpoints: Breakpoints) -> bool:
-    """Return whether the run has reached a breakpoint. Continuing would pass it, because a later run does so."""
+    """Return whether the run is at a breakpoint. If it continued, it would pass the breakpoint, as a later run does."""
     if not head.next:
         return False
     if _stops(breakpoints.before, head.next):

@@ -45,7 +45,7 @@ class WriteQueue(Protocol):
 
 
 def ended_state(graph: Graph, config: RunnableConfig) -> StateSnapshot | None:
-    """Return the state of a graph of an attempt after which no task follows; None if one may."""
+    """Return the state of a graph that has ended; None if a task may follow."""
     saver = cast("object", graph.checkpointer)
     values = saver.settled_values(graph) if isinstance(saver, RunSaver) else MISSING
     return None if values is MISSING else StateSnapshot(values, (), config, None, None, None, (), ())

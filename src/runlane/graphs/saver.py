@@ -111,7 +111,7 @@ class RunlaneSaver(BaseCheckpointSaver[str]):
         query: CheckpointQuery | None = self._query(config, before)
         left = limit
         while query is not None and (left is None or left > 0):
-            # Of all threads, those of other tenants are left out of the page.
+            # A page of all threads leaves out the threads of other tenants.
             most = left if config is not None else None
             found, query = await read_checkpoints(self._database, query, most, matches)
             for record in [record for record in found if self._owns(record.thread)][:left]:

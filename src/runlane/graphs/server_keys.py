@@ -1,6 +1,6 @@
 """The keys of a configuration file that servers apply: `auth`, `http`, `webhooks` and `checkpointer.ttl`.
 
-Each key inside of them has its meaning, or is reported by its name.
+A key inside of them is applied, or is reported by its name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runlane.domain.graph_registry import (
 
 SERVER_KEYS: Final = frozenset({"auth", "http", "webhooks"})
 _NO_EFFECT: Final = "It has no effect; remove it."
-_SWEEP: Final = "Expired threads and items are deleted all the time, in small batches."
+_SWEEP: Final = "Expired threads and items are deleted continuously, in small batches."
 _LOCATION: Final = re.compile(r".+:[A-Za-z_][\w.]*", re.ASCII)
 
 # The keys that have an effect.
@@ -36,7 +36,7 @@ _KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "store.ttl": frozenset({"default_ttl", "refresh_on_read"}),
     "store.index": frozenset({"embed", "dims", "fields"}),
 }
-# What to do instead of the others.
+# What to do instead of setting the other keys.
 _CURES: Final[Mapping[str, str]] = {
     "auth.openapi": "Describe the credentials in the documentation of the project.",
     "auth.cache": "The module is called for each request; cache inside of it.",

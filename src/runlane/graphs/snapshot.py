@@ -48,7 +48,7 @@ class CheckpointSnapshots:
         return self._root is graph
 
     def describe(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> str | None:
-        """Return the snapshot of a checkpoint as JSON; None for a graph that is called by code and not a subgraph."""
+        """Return the snapshot of a checkpoint as JSON; None for a graph that a node calls and is not a subgraph."""
         ns: str = config.get("configurable", {}).get("checkpoint_ns") or ""
         described = self._find(recast_checkpoint_ns(ns) if ns else ns)
         if described is None:
@@ -78,7 +78,7 @@ class CheckpointSnapshots:
 
 
 class _Description:
-    """What is the same for all checkpoints of a graph."""
+    """The parts of a snapshot that are the same for all checkpoints of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         channels = graph.stream_channels_asis
@@ -138,7 +138,7 @@ class _Description:
         )
         found = list(tasks.values())
         if len(found) > 1 and updated:
-            # In the order of the graph, as without a choice of nodes. Those of sends come first.
+            # The tasks are in the order of the graph, as without a choice of nodes. Tasks of sends come first.
             place = self._order
             found.sort(key=lambda task: (task.path[0] != PUSH, 0 if task.path[0] == PUSH else place[task.name]))
         return found

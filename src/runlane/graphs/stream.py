@@ -19,11 +19,11 @@ from runlane.graphs.plain import to_json
 from runlane.graphs.recovery import Breakpoints, StartPoint
 from runlane.worker.run_host import RunHost
 
-# Names of modes that LangGraph calls otherwise.
+# Modes that have another name in LangGraph.
 _LANGGRAPH_NAMES: Final = {StreamMode.MESSAGES_TUPLE.value: StreamMode.MESSAGES.value}
 _HIDDEN: Final = "langsmith:hidden"
 _IDS: Final = StreamMode.CHECKPOINT_IDS.value
-# What names a checkpoint, for clients.
+# The keys that identify a checkpoint for clients.
 _ADDRESS: Final = ("checkpoint_id", "thread_id", "checkpoint_ns")
 
 # Namespace, mode and data.
@@ -148,7 +148,7 @@ def _checkpoint_ids(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _task(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a task; the state of a subgraph is named by its checkpoint."""
+    """Return a task; in place of the state of a subgraph, it has the address of the subgraph's checkpoint."""
     state = task.get("state")
     if not isinstance(state, Mapping) or "configurable" not in state:
         return dict(task)

@@ -37,7 +37,7 @@ class ChildCanceller:
         try:
             change = await cancel_run(self._database, run_id)
         except RunNotFound:
-            return  # retention was faster
+            return  # retention has deleted the run
         self._bus.signal_cancel(run_id)
         self._bus.ring(change.ready_lanes)
         self._bus.publish(change.notices)

@@ -26,7 +26,7 @@ from runlane.store.webhooks.retention import delete_old_messages
 
 _LOCK = lock_key("duty", "retention")
 _DAY_SECONDS = 86400
-# Later than any time at which a run can have ended.
+# A time after the end of every run.
 _ALL = 2**62
 
 
@@ -43,7 +43,7 @@ class Retention:
         days = settings.events_retention_days
         self._keep_events_seconds = None if days is None else days * _DAY_SECONDS
         self._database = database
-        # The time from which runs have events to cut; None when it has to be searched.
+        # The time from which on runs have events to cut; None when it has to be searched.
         self._cut_since: int | None = None
 
     async def run_once(self) -> bool:

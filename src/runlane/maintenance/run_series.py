@@ -1,6 +1,6 @@
 """Count the runs of each minute after its end, and those of each hour from its minutes.
 
-Any process may do so; a lock lets one of them at a time. A minute is counted a moment after its end, because a
+Any process may do this; a lock admits one process at a time. A minute is counted a moment after its end, because a
 transaction that starts or ends a run stores its time before it commits.
 """
 
@@ -30,7 +30,7 @@ EVERY_SECONDS: Final = 15.0
 _LOCK: Final = lock_key("duty", "run_series")
 # How long after its end a minute is counted.
 _LATE_SECONDS: Final = 10
-# After a start without figures, or a long stop, this much of the past is counted.
+# The part of the past that is counted after a start without figures, or after a long stop.
 _BACK_SECONDS: Final = 24 * HOUR
 _AT_ONCE: Final = 30
 _SECOND_US: Final = 1_000_000

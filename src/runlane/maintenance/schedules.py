@@ -27,9 +27,10 @@ from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 
-# Between two tries for schedules that other processes are deciding about.
+# The time between two tries for schedules that other processes are deciding about.
 _RETRY_SECONDS: Final = 0.25
-# For one plan, and for one transaction; less than the default timeout of a statement, which fails the whole pass.
+# The time for one plan, and for one transaction. It is less than the default timeout of a statement, because such a
+# timeout fails the whole pass.
 MAX_SECONDS: Final = 5.0
 # How many transactions of single schedules may take too long before the database itself is considered slow.
 _MAX_SLOW: Final = 3

@@ -1,7 +1,7 @@
 """The loop of a maintenance service: one job, repeated with jitter.
 
-Every process has every service, and searches for work now and then without a wake-up. Many processes take turns at
-that, so that their number does not multiply these passes.
+Every process has every service, and also searches for work periodically, without a wake-up. Many processes take turns
+at these passes, so that their number does not multiply them.
 
 Policy for errors: every process runs the service, so a failure is logged and the next pass retries.
 """
@@ -39,7 +39,7 @@ class Turns:
         skips = self._count_processes() // _PROCESSES_AT_ONCE
         if self._skipped is None:
             # Processes that were started together begin at different turns.
-            self._skipped = random.randint(0, skips)  # noqa: S311 - spreads, guards nothing
+            self._skipped = random.randint(0, skips)  # noqa: S311 - spreads load, not for security
         if self._skipped < skips:
             self._skipped += 1
             return False

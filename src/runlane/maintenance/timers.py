@@ -26,7 +26,7 @@ class Timers:
         self._bus = bus
 
     async def run_once(self) -> bool:
-        """Queue what is due; return True when there was more than one pass takes."""
+        """Queue the due runs; return True when there were more than one pass takes."""
         lanes, changed, next_seconds = await self._database.transact(_queue_due)
         if lanes or changed:
             failpoint("timers.committed")
@@ -44,7 +44,7 @@ class Timers:
 async def _queue_due(session: Session) -> tuple[Sequence[str], Sequence[ReleasedRun], float | None]:
     if not await session.try_lock(_LOCK):
         return (), (), None
-    # First, because it takes locks of ordering keys, which come before rows.
+    # This comes first, because it takes locks of ordering keys, which come before locks of rows.
     changed = await expire_due(session)
     lanes = await queue_due(session)
     if lanes or changed:

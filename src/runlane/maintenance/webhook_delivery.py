@@ -29,7 +29,7 @@ from runlane.webhooks.sender import WebhookSender
 
 log = structlog.get_logger(__name__)
 
-# Without work, the maintenance survey wakes the service.
+# The interval without work, during which the maintenance survey wakes the service.
 _IDLE_SECONDS = 60.0
 # How soon deliveries that wait for the rate of their endpoint are checked again.
 _SOON_SECONDS = 0.1
@@ -66,7 +66,7 @@ class WebhookService(PeriodicService):
         await asyncio.gather(*unsent, return_exceptions=True)
         finished, self._finished = self._finished, []
         if finished or unsent:
-            # Without the database, the leases end and other processes continue.
+            # If the database is unavailable, the leases expire and other processes continue.
             with contextlib.suppress(Unavailable):
                 await self._database.transact(lambda session: _hand_over(session, finished, list(unsent.values())))
         await self._sender.close()
@@ -107,7 +107,7 @@ class WebhookService(PeriodicService):
         try:
             result = await self._sender.send(delivery, claimed_at)
         except Exception:
-            # Its lease ends, and it is tried again.
+            # The lease of the delivery expires, and the delivery is tried again.
             log.exception("webhook_failed", delivery=delivery.id)
             return
         failpoint("webhook.sent")

@@ -23,7 +23,8 @@ _PAGE: Final = 200
 # A line of a run's log has at most 65,536 characters.
 _LINE_CHARACTERS: Final = 60_000
 _RETRY_SECONDS: Final = 5.0
-# Deleted at once, so that a purge leaves room in the shard of its memory for others.
+# The number of entries that are deleted at once, so that a purge leaves room in the shard of its memory for other
+# changes.
 _DELETED_AT_ONCE: Final = 50
 
 

@@ -66,7 +66,7 @@ class MemoryHandover:
                     task = asyncio.create_task(self._hand_over(memory_id), name="memory-handover")
                     self._running[memory_id] = task
             poll = SAFETY_POLL_SECONDS if self._bus.reaches_others else POLL_SECONDS
-            # Not wait_for(), which may lose the cancellation of a stop beside a request.
+            # wait_for() is not used, because it may lose the cancellation of a stop that coincides with a request.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(poll):
                     await self._wake.wait()

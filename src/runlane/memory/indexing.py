@@ -29,7 +29,7 @@ from runlane.store.usage import add_call, read_budget
 log = structlog.get_logger(__name__)
 
 EMBEDDED_AT_ONCE: Final = 64
-# Longer strings exceed the windows of common embedding models in some languages.
+# In some languages, longer strings exceed the context windows of common embedding models.
 _MAX_CHARACTERS: Final = 6000
 # How many results of each search are combined.
 CANDIDATES: Final = 50

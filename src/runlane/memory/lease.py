@@ -14,7 +14,7 @@ from typing import Final
 from runlane.errors import Unavailable
 from runlane.observability.outage import outage
 
-# Continues while the host is suspended. Elsewhere than on Linux, CLOCK_MONOTONIC does so itself.
+# This clock continues while the host is suspended. On systems other than Linux, CLOCK_MONOTONIC does so itself.
 _STEADY: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _SHARE_KEPT_BACK: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 20.0
@@ -31,7 +31,7 @@ class NodeLease:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds that are left of the lease; negative after its end."""
+        """The remaining seconds of the lease; negative after its end."""
         return self._ends_at - time.clock_gettime(_STEADY)
 
     async def renew(self) -> None:
@@ -44,8 +44,8 @@ class NodeLease:
         """Raise Unavailable after the end of the lease."""
         if self.seconds_left <= 0:
             raise Unavailable(
-                f"The lease of this memory node is over: the database was away for more than {self.seconds:g} s, so "
-                "another node may own its memories."
+                f"The lease of this memory node has expired: the database was unavailable for more than "
+                f"{self.seconds:g} s, so another node may own its memories."
             )
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a process stores memory: the three modes and their resources.
+"""The three modes in which a process stores memory, and their resources.
 
 - local: the file is the truth. For one host without Postgres; its processes share the file.
 - replicated: the file acknowledges, and a replicator sends its operations to Postgres. One process per file.
@@ -60,7 +60,7 @@ class OwnerNode(Protocol):
         ...
 
     async def status(self) -> MemoryNodeStatus:
-        """Return what is not replicated yet."""
+        """Return the replication backlog."""
         ...
 
 
@@ -79,11 +79,11 @@ class MemoryStorage:
     node: OwnerNode | None = None
     index: MemoryIndex | None = None
     path: str | None = None
-    # The database of runs and quotas; the same as `shared` unless memory is in a file alone.
+    # The database of runs and quotas; the same as `shared` unless memory is only in a file.
     runs: Database | None = None
     # The index of words of the file, if there is one; the database has its own.
     words: WordIndexing | None = None
-    # Without it, memories of other nodes are not requested.
+    # Without this field, memories of other nodes are not requested.
     requests: MemoryRequests | None = None
 
     async def barrier(self, memory_id: str) -> None:

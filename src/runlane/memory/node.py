@@ -182,7 +182,7 @@ class MemoryNode:
         memory and returns None if that is not possible within the given time, or if the request has ended.
         """
         if not await self._is_replicated(memory_id, pause_seconds):
-            return None  # so far no caller has waited
+            return None  # no caller has waited up to here
         async with self._lock(memory_id):
             self._leaving.add(memory_id)
             try:
@@ -201,7 +201,7 @@ class MemoryNode:
         head, epoch = await local_log.local_head(self.reader, memory_id), self.epoch_of(memory_id)
         if head is None or epoch is None or head.last_seq != head.applied_seq:
             return None
-        # Before the transaction: if its answer is lost, the memory has to be acquired again.
+        # The ownership is dropped before the transaction: if its response is lost, the memory has to be acquired again.
         self.lost(memory_id)
         failpoint("handover.replicated")
         requested_by = await handover.release_requested(self.remote, self.id, memory_id, epoch, head.last_seq)
@@ -326,7 +326,7 @@ class MemoryNode:
         return found
 
     async def status(self) -> MemoryNodeStatus:
-        """Return what is not replicated yet."""
+        """Return the replication backlog."""
         waiting = await local_log.count_waiting(self.reader)
         return MemoryNodeStatus(
             "replicated",

@@ -40,7 +40,7 @@ class ReplicationPace:
         """Return when the next round should begin. `wake` is set after each commit and for each caller of a commit."""
         while (left := self._seconds_left()) > 0:
             wake.clear()
-            # Not wait_for(), which may lose the cancellation of a stop beside a commit.
+            # wait_for() is not used, because it may lose the cancellation of a stop that coincides with a commit.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await wake.wait()

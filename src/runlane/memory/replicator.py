@@ -137,7 +137,7 @@ class Replicator:
         async with self._reading:
             ops = await local_log.pending_ops(self._node.reader, self._after, BATCH_OPS)
             if len(ops) < BATCH_OPS and self._after:
-                # The end of the list: continue at its beginning.
+                # The list ends here, so the search continues at its beginning.
                 ops = [*ops, *await local_log.pending_ops(self._node.reader, "", BATCH_OPS - len(ops))]
             found: dict[tuple[str, int], PlannedOp] = {}
             for op in ops:

@@ -24,7 +24,7 @@ PURGE_TASK: Final = f"{MEMORY_TASKS}purge"
 
 
 class RunContext(Protocol):
-    """What these tasks use of the context of their run."""
+    """The part of the context of a run that these tasks use."""
 
     @property
     def saved(self) -> Any: ...

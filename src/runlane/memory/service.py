@@ -76,7 +76,7 @@ class MemoryService(MemoryVaults):
         """Add at most 100 entries, all or none, in their order."""
         now = self._clock()
         checked = bounds.check_entries(tuple(entries), now)
-        # Ids are created here and not by the writer, because both threads would wait for the lock of their source.
+        # Ids are created here and not by the writer: the two threads would wait for the lock of their source.
         ids = tuple(new_ids("entry", len(checked)))
         keys = _keys(idempotency_key, ids[0], "add", checked)
         answer = await self._change(AddEntries(tenant, memory_id, *keys, now, checked, ids))
@@ -198,7 +198,7 @@ class MemoryService(MemoryVaults):
             return await self._storage.search(database, tenant, memory_id, query, count)
 
         found = await self._read(memory_id, consistency, by_words)
-        # After the search by words, which checks that the memory is the tenant's.
+        # This search follows the search by words, which checks that the memory belongs to the tenant.
         near = [] if index is None else await index.nearest(tenant, memory_id, query)
         if not near:
             return [MemoryHit(entry, score, ("text",)) for entry, score in found[:limit]]
@@ -310,7 +310,7 @@ def _now_us() -> int:
 def _keys(key: str | None, unique: str | None, *parts: Any) -> tuple[str, str, bool]:
     """Return the operation id, the fingerprint of the request, and whether the id is the caller's key.
 
-    `unique` is an id that belongs to this request alone, if it has one.
+    `unique` is an id that belongs only to this request, if it has one.
     """
     if key is None:
         return unique or new_id("op"), "", False

@@ -34,7 +34,7 @@ class _Shard:
 
 @dataclass(slots=True, eq=False)
 class MemoryJob:
-    """A change or, without a request, a barrier: it is done when all earlier changes are."""
+    """A change or, without a request, a barrier, which is done when all earlier changes are."""
 
     memory_id: str
     request: MemoryRequest | None

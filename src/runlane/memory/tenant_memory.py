@@ -217,4 +217,4 @@ class TenantMemory:
 
 
 async def _unrecorded(_action: str, _subject: str) -> None:
-    """Record nothing: a program that opens memory by itself has no actor."""
+    """Record nothing: a program that opens memory without an app has no actor."""

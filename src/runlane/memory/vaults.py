@@ -52,8 +52,8 @@ class MemoryVaults:
             try:
                 return await work()
             except MemoryReleased:
-                # The memory was handed over before the change was written: the next owner makes the change, or this
-                # process after it.
+                # The memory was handed over before the change was written. The next owner makes the change, or this
+                # process does so after it.
                 if time.monotonic() >= deadline:
                     raise
             except MemoryOwnedElsewhere as error:
@@ -62,13 +62,13 @@ class MemoryVaults:
 
     @property
     def _shared(self) -> Database:
-        """Where every process sees vaults and memories."""
+        """The database in which every process sees vaults and memories."""
         return self._storage.shared
 
     async def create_user(
         self, tenant: str, user_id: str, email: str, *, display_name: str = "", time_zone: str = DEFAULT_ZONE
     ) -> MemoryUser:
-        """Create a user, whose vaults are apart from those of others."""
+        """Create a user, whose vaults are separate from those of other users."""
         bounds.check_user(user_id, email)
         time_zones.time_zone(time_zone)
         name = bounds.check_name(display_name)
@@ -128,7 +128,7 @@ class MemoryVaults:
     ) -> Sequence[Memory]:
         """Return the memories of a tenant by id.
 
-        While the database is away, only those that this process has a copy of are returned.
+        While the database is unavailable, only the memories of which this process has a copy are returned.
         """
         try:
             return await administration.list_memories(self._shared, tenant, vault_id, after, limit)

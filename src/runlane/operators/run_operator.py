@@ -57,7 +57,7 @@ class RunOperator(RunTagger):
     ) -> SharedLimit:
         """Create or change a shared concurrency limit; it applies when this returns. `actor` is for the audit log.
 
-        With a lower number, queued runs wait again until no more than this many are admitted, or all that are left are
+        With a lower number, queued runs wait again until no more than this many are admitted, or all admitted runs are
         running. With a higher one, waiting runs are queued. 0 starts none.
         """
         connection = await self.connect()

@@ -133,7 +133,7 @@ class RunReader:
     async def counts(
         self, *, tenant: str | None = None, target: str | None = None, lane: str | None = None
     ) -> Sequence[StatusCount]:
-        """Return the number of runs in each status, up to 1,000 of each; of every tenant without one."""
+        """Return the number of runs in each status, up to 1,000 of each; without a tenant, of all tenants."""
         # Imported here: its statements take megabytes, and a worker counts no runs.
         from runlane.store.queue.run_counts import count_runs
 
@@ -200,7 +200,7 @@ class RunReader:
         asked_before: str | None = None,
         page: int = 100,
     ) -> AsyncGenerator[Question]:
-        """Yield the open questions to people, oldest first, read page by page; of every tenant without one.
+        """Yield the open questions to people, oldest first, read page by page; without a tenant, of all tenants.
 
         `asked_before` is a time in RFC 3339.
         """

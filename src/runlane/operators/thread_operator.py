@@ -30,7 +30,7 @@ class ThreadOperator:
         offset: int = 0,
         tenant: str = DEFAULT_TENANT,
     ) -> Sequence[Thread]:
-        """Return a page of threads, those that changed last first. `metadata` is what a thread's must contain.
+        """Return a page of threads, those that changed last first. The metadata of each contains `metadata`.
 
         It has fewer than `limit` threads if they are large; continue with `offset`.
         """
@@ -122,7 +122,7 @@ class AssistantOperator:
 
 
 class GraphOperator:
-    """What hosted graphs have stored; a part of App."""
+    """The threads and assistants of hosted graphs; a part of App."""
 
     async def connect(self) -> Resources:
         """Return what this process has open."""

@@ -1,4 +1,4 @@
-"""Settings of memory: where it is stored, and what its processes promise."""
+"""Settings of memory: its storage, and the guarantees of its processes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}
 
 
 class Price(BaseModel):
-    """What a model costs."""
+    """The price of a model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -52,7 +52,7 @@ class CompatibleProvider(BaseModel):
 
 
 class ProviderSettings(SettingsGroup):
-    """Which models steps and agents can use."""
+    """The models that steps and agents can use."""
 
     default_model: str | None = Field(
         default=None, max_length=200, description="Model of steps and agents that do not name one, such as scripted."

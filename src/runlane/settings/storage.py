@@ -1,4 +1,4 @@
-"""Settings of what is stored: database, bus, definitions, secrets, retention."""
+"""Settings of storage: database, bus, definitions, secrets, retention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFINITIONS_FOLDER = Path("definitions")
 
 
 class StorageSettings(SettingsGroup):
-    """Where runs, definitions and secrets are stored, and for how long."""
+    """The places in which runs, definitions and secrets are stored, and their retention."""
 
     database_url: SecretStr | None = Field(
         default=None,

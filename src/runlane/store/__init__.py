@@ -1,1 +1,1 @@
-"""Store: everything durable, on Postgres and SQLite: schema, migrations, queue and claims, records, events, access."""
+"""Store: all durable data, on Postgres and SQLite: schema, migrations, queue and claims, records, events, access."""

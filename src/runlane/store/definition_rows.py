@@ -1,8 +1,8 @@
 """The rows of current definitions, as a sync reads and writes them.
 
 Each row records its source: the project that synced it. A sync changes and removes only definitions of its own source,
-so several projects can share a tenant. A row without a source was imported, or is older than sources; the first sync
-that contains it becomes its source.
+so several projects can share a tenant. A row without a source was imported, or was stored by a version without sources.
+The first sync that contains the definition becomes its source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which definitions reach another one, or refer to a secret.
+"""Find the definitions that use another one, directly or indirectly, or that refer to a secret.
 
 The pins of a definition name everything that its runs may use.
 """

@@ -209,7 +209,7 @@ async def list_definitions(
 
 
 async def read_newest(database: Database, limit: int) -> list[tuple[str, str]]:
-    """Return kind and body of the definitions of all tenants that changed last: what a worker is likely to need."""
+    """Return kind and body of the definitions of all tenants that changed last, which a worker is likely to need."""
     return [(row["kind"], row["body"]) for row in await read(database, _NEWEST, limit=limit)]
 
 

@@ -33,7 +33,7 @@ from runlane.store.sql.statement import Statement
 HOLD_OWNER: Final = "restore"
 HOLD_REASON: Final = "The database was restored. Release the hold when its runs may start."
 NOT_SENT: Final = "Not sent, because the database was restored from a backup. Replay the delivery to send it."
-# Passes over the schedules that are due; each decides about all that it reads.
+# The number of passes over the due schedules. A pass decides about all schedules that it reads.
 _MAX_PASSES: Final = 10_000
 
 _open = webhook_deliveries.c.status.in_((lit(DeliveryStatus.PENDING), lit(DeliveryStatus.DELIVERING)))
@@ -60,7 +60,7 @@ _STOP_UNSENT = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was changed in a restored database. `continuing` runs continue where the backup has them."""
+    """The changes in a restored database. `continuing` runs continue from their state in the backup."""
 
     continuing: int
     schedules: int

@@ -60,7 +60,7 @@ class CallUsage:
 
 @dataclass(frozen=True, slots=True)
 class SpentToday:
-    """The daily cap of a tenant, and what it and one of its agents have spent today, in dollars."""
+    """The daily cap of a tenant, and the cost of the tenant and one of its agents today, in dollars."""
 
     tenant_limit_usd: float | None
     on_cap: OnCap
@@ -106,7 +106,7 @@ def _summed(added: Select[Any]) -> Executable:
     )
 
 
-# Its members come from usage_rows() and are for entries that have won the fence in this transaction.
+# Its members come from usage_rows() and belong to entries that have passed the fence in this transaction.
 ADD_USAGE = Statement(
     "add_usage", _add, _COLUMNS, purpose="Add the usage of model calls of attempts, through the fence."
 )
@@ -117,7 +117,7 @@ _ADD_CALLS = Statement(
     {name: _COLUMNS[name] for name in _NAMED},
     purpose="Add the usage of model calls that no attempt records, such as embeddings.",
 )
-# Minted per process start, like a worker's id.
+# Created at each start of a process, like a worker's id.
 _SHARD: Final = lock_key("usage", new_id("shard"), str(os.getpid())) % SHARDS
 
 
@@ -157,7 +157,7 @@ _BUDGET = Statement(
     select(
         tenants.c.max_cost_usd_per_day,
         tenants.c.on_cap,
-        # Without a cap nothing is summed.
+        # The sums are computed only if there is a cap.
         case(
             (tenants.c.max_cost_usd_per_day.is_not(None), _spent().scalar_subquery()), else_=literal(0.0, Float())
         ).label("tenant_usd"),

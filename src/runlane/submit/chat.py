@@ -27,8 +27,8 @@ KEY: Final = "chat:"
 class ChatRequest(NamedTuple):
     """A message to an agent; without a session it starts one.
 
-    `conversation` is what else the agent receives. With `after_turn` the message is refused if another turn was added
-    after this one.
+    `conversation` has the messages, instructions and settings that the agent also receives. With `after_turn` the
+    message is refused if another turn was added after that one.
     """
 
     agent: str

@@ -1,6 +1,6 @@
 """The runs of crons: what a cron stores about them, and the request of one run.
 
-A cron is a schedule with a target of kind `assistant`. The input of the schedule is what its runs are asked to do, as
+A cron is a schedule with a target of kind `assistant`. The input of the schedule is the request of its runs, as
 `cron_input` returns it.
 """
 
@@ -39,7 +39,7 @@ def cron_run(settings: ScheduleSettings, options: RunOptions) -> GraphRunRequest
         metadata={**stored["metadata"], "cron_id": settings.id},
         strategy=MultitaskStrategy(stored["strategy"]),
         deletes=stored["deletes"],
-        # Crons of earlier versions have none.
+        # Crons that an earlier version stored have no time to live.
         ttl=None if stored.get("ttl") is None else DefaultTtl(*stored["ttl"]),
         options=options,
     )

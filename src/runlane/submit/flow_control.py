@@ -47,7 +47,7 @@ _BUDGET_BYTES = 4 * MAX_FLOW_KEY
 
 
 class StartFlow(NamedTuple):
-    """The rules of a start, and what their keys may refer to. `start_id` and `item` are for batches."""
+    """The rules of a start, and the values that their keys may refer to. `start_id` and `item` are for batches."""
 
     rules: FlowControl
     values: Mapping[str, Any]

@@ -37,7 +37,7 @@ _ATTEMPTS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class GraphRunRequest:
-    """A run of an assistant. `request` has the config and context of the request alone.
+    """A run of an assistant. `request` has only the config and context of the request, without the assistant's.
 
     Without a thread, one is created for the run, and deleted with its end if `deletes` is set. `creates` creates a
     thread that does not exist, with `ttl`. A thread that `rule` does not allow does not exist either.

@@ -130,13 +130,13 @@ class MemoryIndexStarter:
             self._schedule = IndexSchedule(index)
         due = await self._schedule.due(_STARTED_AT_ONCE)
         runs = [
-            # The key makes several processes that see the same entries start one run.
+            # With the key, several processes that find the same entries start one run.
             memory_run(connection, INDEX_TASK, tenant, memory_id, {"seq": seq}, f"memory-index:{memory_id}:{seq}")
             for memory_id, tenant, seq in due
         ]
         accepted = await asyncio.gather(*(connection.accept([run]) for run in runs), return_exceptions=True)
         for (memory_id, tenant, _), result in zip(due, accepted, strict=True):
-            # A tenant that may not start runs now must not delay the others; its memory is tried again later.
+            # A tenant that may not start runs now must not delay other tenants; its memory is tried again later.
             if isinstance(result, RunlaneError):
                 log.warning("memory_index_not_started", memory=memory_id, tenant=tenant, problem=str(result))
                 self._schedule.retry(memory_id)

@@ -1,8 +1,8 @@
 """Requests for runs of agents and orchestrations in threads: the messages of the input become those of a run.
 
-The last message of the user is what the run answers. Messages before it in the same request are given to the agent,
-too; those of earlier runs are part of its conversation already. Other fields of the input, and the context, are the
-input of the run.
+The run answers the last message of the user. The agent also receives the messages before it in the same request; those
+of earlier runs are part of its conversation already. Other fields of the input, and the context, are the input of the
+run.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _MAX_ATTEMPTS = 3
 class StartRequest(NamedTuple):
     """A run of an orchestration or agent to accept. `name` is the id of its definition.
 
-    `conversation` is what else the agent receives: earlier messages, instructions and settings.
+    `conversation` has the earlier messages, instructions and settings that the agent also receives.
     """
 
     name: str
@@ -49,7 +49,7 @@ class StartRequest(NamedTuple):
 
     @property
     def target(self) -> str:
-        """Return what the run executes, which is also the definition's name among the pins."""
+        """Return the target of the run, which is also the definition's name among the pins."""
         return f"{ORCHESTRATION if self.kind == 'orchestration' else AGENT}{self.name}"
 
 
@@ -116,7 +116,7 @@ async def orchestration_run(
 
 
 def _flow(declaring: Definition, start: StartRequest, text: bytes) -> StartFlow | None:
-    """Return the flow control of a start: what its definition declares, and what the request has replaced."""
+    """Return the flow control of a start: the rules of its definition, with those that the request replaces."""
     declared = declaring.flow_control if isinstance(declaring, (Orchestration, Agent)) else None
     if declared is None and start.options.flow_control is None:
         return None

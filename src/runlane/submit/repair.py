@@ -56,7 +56,7 @@ async def latest_pins(
     old, new = await load_pinned(database, tenant, plan["pins"]), await load_pinned(database, tenant, pinned)
     records = await read_all_records(database, run_id)
     if before is not None:
-        # Those that the fork copies.
+        # Only the records that the fork copies are compared.
         records = [
             record
             for record in records

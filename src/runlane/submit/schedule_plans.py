@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # How many slots of one schedule a pass acts upon; the next pass continues.
 _SLOTS_AT_ONCE: Final = 200
 _MAX_ATTEMPTS: Final = 3
-# A process without the code of a task leaves a schedule without a template to the others for this long.
+# For this long, a process without the code of a task leaves a schedule without a template to other processes.
 _LEAVE_US: Final = 5_000_000
 
 
@@ -121,7 +121,7 @@ class SchedulePlanner:
             await self._run(schedule, RunOptions(), None)
 
     def template(self, target: ScheduleTarget) -> dict[str, Any] | None:
-        """Return what a run of the target needs in a process without its code; None if this process has none."""
+        """Return what a run of the target needs in a process without its code; None if this process lacks the code."""
         task = self.tasks.get(target.name) if target.kind == "task" else None
         if task is None:
             return None
@@ -178,7 +178,7 @@ class SchedulePlanner:
         except RunlaneError as error:
             return start_failure(error)
         origin = {"schedule": schedule.id, "slot": at.slot_us, "previous_slot": previous_us, "kind": kind.value}
-        # The end of a run matters where slots may wait for it.
+        # The end of the run starts a waiting slot, if the policy lets slots wait.
         hooks = RunHook.SCHEDULE if {settings.overlap, overlap} & BUFFERING else 0
         run = run._replace(origin=dump_json(origin), hooks=run.hooks | hooks)
         target = settings.target

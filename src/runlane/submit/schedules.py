@@ -262,12 +262,12 @@ class Schedules:
         return await list_firings(self._database, known.uid, before_us=before_us, limit=limit)
 
     async def preview(self, tenant: str, timing: ScheduleTiming, count: int = 10) -> SchedulePreview:
-        """Return what a timing means, without storing it."""
+        """Return the meaning of a timing, without storing it."""
         limits = await read_limits(self._database, tenant)
         return preview(timing, now_us=limits.now_us, count=count, min_period_seconds=limits.min_period_seconds)
 
     def notify(self, applied: Applied) -> None:
-        """Notify workers and readers of what a transaction has done."""
+        """Notify workers and readers of the changes of a transaction."""
         self._bus.ring(applied.lanes)
         self._bus.publish(applied.notices)
         for run_id in applied.cancelled:

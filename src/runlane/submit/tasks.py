@@ -34,7 +34,7 @@ _ON_DEAD = {choice.value: choice.value for choice in OnDead}
 
 
 class SubmitRules(TypedDict):
-    """What a request for a definition is checked against, and its tenant."""
+    """The rules that a request for a definition is checked against, its tenant and its trace."""
 
     tasks: Collection[str]
     max_input_bytes: int
@@ -92,7 +92,7 @@ def _by_rules(
     flow = start_flow(task.flow_control, request.options, values, rules=rules)
     if flow is None:
         return task.check(given, max_input_bytes), None
-    # As a batch of this start alone.
+    # The function must accept a batch that consists of this start.
     task.check({"items": [{"start_id": flow.start_id, "input": values}]}, max_input_bytes)
     return rule_input(flow, orjson.dumps(values).decode())
 
@@ -186,7 +186,7 @@ def _rare_fields(options: RunOptions) -> dict[str, Any]:
 
 
 def _compared(rare: Mapping[str, Any], options: RunOptions) -> list[Any]:
-    """Return what else requests with the same idempotency key must have in common."""
+    """Return the other values that requests with the same idempotency key must have in common."""
     found: list[Any] = []
     if rare:
         webhook: RunWebhook | None = rare["webhook"]

@@ -1,4 +1,4 @@
-"""Which URLs the webhook of a run may have, by the rules of a project's configuration file.
+"""Check the webhook URL of a run against the rules of a project's configuration file.
 
 The guard of outgoing requests applies in any case, when a delivery is sent.
 """

@@ -1,7 +1,8 @@
 """The evaluator of triggers: a maintenance service of every process that has a worker.
 
 Only such processes have the tasks that a trigger may start, and may run the code of a condition. All of them are equal:
-the rows of `event_outcomes` decide who starts a run, so any number of them may run, and any of them may be killed.
+the rows of `event_outcomes` decide which process starts a run, so any number of evaluators may run, and any of them may
+be killed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from runlane.submit.tasks import TaskRequest, task_run
 from runlane.templates.template import RenderBudget, render, render_value
 from runlane.triggers.waiting_runs import WaitingRuns
 
-# How long a claimed pair is left to its evaluator, and how long one that cannot be decided yet is put off.
+# How long a claimed pair is left to its evaluator, and how long a pair that cannot be decided yet is postponed.
 CLAIM_SECONDS: Final = 15.0
 _LATER_SECONDS: Final = 5.0
 # How long a trigger waits for a worker that has its task, and for room in the limits of its tenant.
@@ -70,7 +71,7 @@ class TriggerEvaluator(PeriodicService):
         self._tasks = tasks
         self._waiting = WaitingRuns(connection)
         limits = SandboxLimits.of(settings)
-        # Its processes start with the first condition.
+        # The sandbox starts its processes with the first condition.
         self._sandbox = Sandbox(replace(limits, processes=min(_SANDBOX_PROCESSES, limits.processes)))
 
     async def stop(self) -> None:
@@ -152,7 +153,7 @@ class TriggerEvaluator(PeriodicService):
         if trigger.task is not None:
             task = self._tasks.get(trigger.task)
             if task is None:
-                # Another worker may have it.
+                # Another worker may have the task.
                 raise _Later(str(UnknownTask(trigger.task, self._tasks)), _WITHOUT_TASK_SECONDS)
             request = TaskRequest(trigger.task, values, options)
             run = task_run(task, request, settings.max_input_bytes, settings.max_losses, tenant=event.tenant)

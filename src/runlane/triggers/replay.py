@@ -29,7 +29,7 @@ async def replay_trigger(
 ) -> TriggerReplay:
     """Evaluate events from a time on for a trigger, except those that have started a run for it.
 
-    At most `limit` events are looked at; `after` continues where the previous call ended.
+    At most `limit` events are examined; `after` continues where the previous call ended.
     """
     found = await find_definition(database, tenant, "trigger", name)
     trigger = restore("trigger", dump_json(found.body))

@@ -236,5 +236,5 @@ def _signature(name: str) -> SignatureKind:
 def _shown(
     endpoint_id: str | None, version: int, secret: str, public_key: str | None, until_us: int | None
 ) -> WebhookSecret:
-    # A private key never leaves the server: receivers need the public one alone.
+    # A private key never leaves the server: receivers need only the public one.
     return WebhookSecret(endpoint_id, version, None if public_key else secret, public_key, until_us)

@@ -20,7 +20,7 @@ MAX_VALUE: Final = 1000
 MAX_SENT_BYTES: Final = 6 * 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
-# Those of the connection, and those that Runlane sets.
+# Headers of the connection, and headers that Runlane sets.
 _RESERVED: Final = frozenset(
     {
         "accept-encoding", "connection", "expect", "host", "keep-alive", "te", "trailer", "transfer-encoding",
@@ -31,7 +31,7 @@ _RESERVED_PREFIXES: Final = ("content-", "proxy-", "webhook-")
 
 
 class HeaderRefused(InvalidRequest):
-    """A header cannot be sent. The message has no value of a secret."""
+    """A header cannot be sent. The message contains no value of a secret."""
 
 
 def check_headers(given: Mapping[str, str]) -> dict[str, str]:

@@ -195,5 +195,5 @@ def _kept_headers(headers: Mapping[str, str], redactor: Redactor) -> dict[str, s
 
 
 def _kept_body(response: OutboundResponse, redactor: Redactor) -> str:
-    # Redacted before it is cut, because the cut might leave a part of a secret.
+    # The body is redacted before it is cut, because the cut might leave a part of a secret.
     return clean_text(redactor.clean(response.text)[:KEPT_RESPONSE_CHARACTERS])

@@ -1,7 +1,8 @@
 """Signatures of webhooks by the Standard Webhooks specification 1.0.
 
-Signed are the message's id, the time of the try and the body, joined by full stops. `v1` is an HMAC with SHA-256, `v1a`
-an ed25519 signature. While a secret is being replaced, the header has one signature per secret, newest first.
+The signature covers the message's id, the time of the try and the body, joined by full stops. `v1` is an HMAC with
+SHA-256, `v1a` an ed25519 signature. While a secret is being replaced, the header has one signature per secret, newest
+first.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def signed_headers(secrets_in_force: Sequence[str], message_id: str, timestamp: 
 
 
 def plain_headers(secret: str | None, timestamp: int, body: bytes) -> dict[str, str]:
-    """Return the headers of runs' own webhooks for receivers that check an HMAC of the body alone."""
+    """Return the headers of runs' own webhooks for receivers that check an HMAC of only the body."""
     headers = {"x-synapse-timestamp": str(timestamp)}
     if secret is not None:
         headers["x-synapse-signature"] = f"sha256={hmac.digest(secret.encode(), body, 'sha256').hex()}"

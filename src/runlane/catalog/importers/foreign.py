@@ -40,7 +40,7 @@ def tidy_orchestration(body: dict[str, Any], warn: Warn) -> dict[str, Any]:
     # It becomes a schedule of its own.
     own = body.pop("schedule", None)
     if body.get("trigger") == "scheduled" and own is None:
-        warn("It is to run on a schedule and contains none. If no schedule of the bundle starts it, create one.", None)
+        warn("It has a scheduled trigger and no schedule. If no schedule of the bundle starts it, create one.", None)
     if body.get("trigger") not in (None, "manual", "scheduled"):
         warn(f"The trigger {body['trigger']!r} is unknown and was removed.", None)
         del body["trigger"]

@@ -211,7 +211,7 @@ class _Maker:
         elif parameter.get("style") in ("deepObject", "spaceDelimited", "pipeDelimited", "matrix", "label"):
             problem = f'The parameter "{name}" has the style {parameter["style"]}, which is not supported.'
         elif parameter.get("explode") is False and _is_list(raw, self._document):
-            problem = f'The parameter "{name}" is a list with commas, which is not supported.'
+            problem = f'The parameter "{name}" is a comma-separated list, which is not supported.'
         if position == "header" and name.lower() in {*_NO_PARAMETERS, *map(str.lower, self._headers)}:
             return
         if position == "header" and is_sensitive(name):
@@ -345,7 +345,7 @@ def _check_base(url: str) -> None:
 
 
 def _credential(scheme: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return the header that contains a credential, if it is sent in one, and how to pass it."""
+    """Return the header of a credential, or None if it is sent elsewhere, and how to pass it."""
     name = str(scheme.get("name"))[:100]
     match scheme.get("type"), scheme.get("in"):
         case "apiKey", "query":

@@ -22,7 +22,9 @@ def tidy_schedule(body: dict[str, Any], warn: Warn) -> dict[str, Any]:
     if policy is not None:
         tidy["catch_up"] = "latest" if policy == "run_immediately" else "none"
     if "zone" not in tidy:
-        warn("Its cron expression is in UTC, as where it comes from. Set zone to change that.", None)
+        warn(
+            "Its cron expression is in UTC, as in the product that it was exported from. Set zone to change that.", None
+        )
     return tidy
 
 

@@ -1,7 +1,7 @@
 """Responses stored under an Idempotency-Key, so that a repeated request is not executed again.
 
 A request first claims its key, then is executed, then its response is stored for a day. A claim without a response is
-either in progress or its process died; after a minute a repeated request takes it over and is executed again. So a
+in progress, or its process died. After a minute, a repeated request takes the claim over and is executed again. So a
 request has one effect, unless the process dies between the change and the storing of the response.
 """
 

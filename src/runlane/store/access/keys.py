@@ -2,7 +2,7 @@
 
 Only the hash of a key is stored, and keys are found by it. Every request finds its key again, in one statement that
 also checks expiry, revocation and the tenant: every process rejects a revoked key from the moment the revocation
-commits, because none caches keys.
+commits, because no process caches keys.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _CREATE = Statement(
         hash=bindparam("hash"),
         role=bindparam("role"),
         created_at=now_us(),
-        # Null plus a time is null: a key without a life span expires with the key that creates it, if that does.
+        # Null plus a time is null: a key without a lifetime expires with the key that creates it, if that key expires.
         expires_at=func.coalesce(now_us() + cast(_life, BigInteger), cast(_not_after, BigInteger)),
         created_by=bindparam("actor"),
     )
@@ -99,7 +99,7 @@ _READ = Statement("read_key", select(*_columns).where(api_keys.c.id == bindparam
 _READ_BY_HASH = Statement(
     "read_key_by_hash",
     select(*_columns).where(api_keys.c.hash == bindparam("hash")),
-    purpose="Read the API key that was made elsewhere, if it is stored already.",
+    purpose="Read an API key by its hash, if it is stored.",
 )
 _REVOKE = Statement(
     "revoke_key",
@@ -182,12 +182,12 @@ async def create_key(
 ) -> tuple[ApiKey, str]:
     """Create a key; return it and its secret, which is stored nowhere and cannot be shown again.
 
-    `not_after_us` is when the creating key expires: a longer life is rejected, and the default is the same time.
-    `given` is a key that was made elsewhere. If it is stored already, it is returned as it is.
+    `not_after_us` is the time at which the creating key expires: a longer lifetime is rejected, and the default is the
+    same time. `given` is a key that another system created. If it is stored already, it is returned unchanged.
     """
     check_text(name, "The key's name", MAX_NAME)
     if life_seconds is not None and not 0 < life_seconds <= MAX_LIFE_SECONDS:
-        raise InvalidRequest(f"A key's life of {life_seconds!r} seconds must be more than 0 and at most a century.")
+        raise InvalidRequest(f"A key's lifetime of {life_seconds!r} seconds must be more than 0 and at most a century.")
     minted = given or mint_key()
 
     async def work(session: Session) -> ApiKey:

@@ -33,7 +33,7 @@ _BARRIER = Statement(
 _of_tenant = runs.c.tenant == bindparam("tenant")
 _not_running = runs.c.status != lit(Status.RUNNING)
 _is_running = runs.c.status == lit(Status.RUNNING)
-# In the order of the index of waiting runs, page by page; and every running run each time.
+# A page in the order of the index of waiting runs, and every running run each time.
 _PLACE = ("target", "lane", "status", "id")
 _place = [runs.c[name] for name in _PLACE]
 _after = [bindparam(f"after_{name}", type_=Text()) for name in _PLACE]
@@ -68,8 +68,8 @@ async def wait_for_writers(database: Database) -> None:
 async def mark_open_runs(database: Database, tenant: str) -> None:
     """Count the runs that were accepted while the tenant had no limits.
 
-    A run whose status changes may move to a place that was passed before. So the pages begin again, until one
-    statement, which sees all runs at the same moment, finds the last of them.
+    A run whose status changes may move to a place before the current page. The pages therefore begin again until one
+    statement, which sees all runs in one snapshot, finds no more of them.
     """
     start = ("", "", "", "")
     after = start

@@ -1,4 +1,4 @@
-"""Quotas that are nearly used up, for `runlane doctor`."""
+"""Read the quotas that are nearly used up, for `runlane doctor`."""
 
 from __future__ import annotations
 

@@ -249,13 +249,13 @@ async def set_quota(database: Database, tenant: str, name: str, limit: float | N
         return old is None and most is not None
 
     if await database.transact(change) and rule.name in LOCKING:
-        # Runs that are being accepted without being counted are stored before they are counted here.
+        # Transactions that accept runs without counting them commit before the runs are counted here.
         await wait_for_writers(database)
         await _count_first(database, tenant, rule.name)
 
 
 async def _count_first(database: Database, tenant: str, name: str) -> None:
-    """Count what a tenant has used of a quota before the quota was set."""
+    """Count the use of a quota by a tenant before the quota was set."""
 
     async def count(session: Session) -> None:
         await session.lock(exclusive=[tenant_lock(tenant)])
@@ -270,7 +270,7 @@ async def _count_first(database: Database, tenant: str, name: str) -> None:
 
 
 async def check_one_more(session: Session, tenant: str, name: str, default: int | None, count: int = 1) -> None:
-    """Raise QuotaReached if the tenant may not have this many more of something that has no period.
+    """Raise QuotaReached if the tenant may not have this many more objects of a quota without a period.
 
     `default` is the limit of tenants without one of their own. With a limit, the tenant is locked.
     """
@@ -295,9 +295,9 @@ async def stored_limit(database: Database, tenant: str, name: str) -> int | None
 
 
 async def use_of(session: Session, name: str, tenant: str) -> int:
-    """Count what a tenant has used of a quota that has no period."""
+    """Count the use of a quota without a period by a tenant."""
     statement = _RULES[name].used
-    assert statement is not None  # noqa: S101 - only the rate has none
+    assert statement is not None  # noqa: S101 - only the rate has no such statement
     return int((await session.fetch(statement, tenant=tenant))[0]["used"])
 
 

@@ -60,7 +60,7 @@ def _bytes_of(name: str, page: Select[Any], purpose: str) -> Statement:
     return Statement(name, select(last.label("last"), size.label("size")), purpose=purpose)
 
 
-# By the index of ended runs, page by page. Open runs are fewer.
+# Ended runs are read by their index, page by page. Open runs are fewer.
 _ENDED = _bytes_of(
     "bytes_of_ended_runs",
     select(runs.c.id)
@@ -119,7 +119,7 @@ def _threads_of_page() -> Select[Any, Any, int]:
     return select(newest.c.created_at, newest.c.id, size.label("size"))
 
 
-# By the index of threads, page by page.
+# Threads are read by their index, page by page.
 _THREADS = Statement(
     "bytes_of_threads", _threads_of_page(), purpose="Count the bytes of the checkpoints of some threads of a tenant."
 )
@@ -154,7 +154,7 @@ async def _read(session: Session, tenant: str) -> _Quota | None:
 
 
 async def add_stored(session: Session, tenant: str, texts: Iterable[str]) -> None:
-    """Count what a request stores beside runs, if the tenant has the quota. Raises QuotaReached."""
+    """Count the bytes that a request stores besides runs, if the tenant has the quota. Raises QuotaReached."""
     await session.lock(exclusive=[tenant_lock(tenant)])
     quota = await _read(session, tenant)
     if quota is None:
@@ -173,7 +173,7 @@ async def due_counts(session: Session) -> list[str]:
 
 
 async def count_again(database: Database, tenant: str) -> None:
-    """Count the bytes of a tenant. What requests add meanwhile may be counted twice, until the next time."""
+    """Count the bytes of a tenant. Bytes that requests add meanwhile may be counted twice until the next count."""
     before = await database.transact(lambda session: _read(session, tenant))
     if before is None:
         return

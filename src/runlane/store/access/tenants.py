@@ -68,7 +68,7 @@ FREE = and_(
 
 @dataclass(frozen=True, slots=True)
 class TenantChange:
-    """What to change; None leaves a field unchanged. `unlimited` names limits to remove."""
+    """A change of a tenant; None leaves a field unchanged. `unlimited` names limits to remove."""
 
     name: str | None = None
     enabled: bool | None = None
@@ -208,12 +208,12 @@ async def is_free(database: Database, tenant: str) -> bool:
 
 
 async def list_tenants(database: Database) -> list[Tenant]:
-    """Every tenant."""
+    """Return every tenant."""
     return [_value(row) for row in await database.query(_LIST)]
 
 
 async def find_tenant(database: Database, tenant: str) -> Tenant:
-    """One tenant."""
+    """Return a tenant."""
 
     async def work(session: Session) -> Tenant:
         rows = await session.fetch(FIND_TENANT, tenant=tenant)
@@ -257,7 +257,7 @@ async def create_tenant(
 
 
 async def set_tenant(database: Database, tenant: str, change: TenantChange, *, actor: str) -> tuple[Tenant, Tenant]:
-    """Change a tenant; return the old and the new one. In effect when this returns."""
+    """Change a tenant; return the old and the new one. The change is in effect when this returns."""
     if change == TenantChange():
         raise InvalidRequest("Nothing to change: give a name, a limit or enabled.")
     if change.name is not None:

@@ -38,7 +38,7 @@ from runlane.store.sql.statement import Row, Statement
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message and its result. `kept` is False when retention has deleted the run."""
+    """A message and its result. `kept` is False if retention has deleted the run."""
 
     session_id: str
     turn: int

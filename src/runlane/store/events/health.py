@@ -62,7 +62,7 @@ class EventHealth:
 
 
 async def read_event_health(database: Database) -> EventHealth:
-    """Return what is wrong with the events of all tenants."""
+    """Return the problems with the events of all tenants."""
     (counts,) = await database.query(_COUNTS)
     return EventHealth(
         counts["unmatched"],

@@ -254,7 +254,7 @@ async def decide_pair(database: Database, pair: ClaimedPair, decision: Decision)
     """Accept the run and store the outcome in one transaction.
 
     Return the accepted run; the refusal of a limit, after which the pair is still pending; or None if another evaluator
-    was faster, or nothing was to be started.
+    has decided the pair, or if no run was to be started.
     """
     named = {"event_id": pair.event_id, "trigger": pair.trigger_id}
 

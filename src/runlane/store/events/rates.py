@@ -16,7 +16,7 @@ from runlane.store.sql.statement import Statement
 _MINUTE_US: Final = 60_000_000
 
 _cost = bindparam("cost_us", type_=BigInteger())
-# Not before now: an unused rate is not accumulated beyond one minute.
+# At least the current time, so that an unused rate does not accumulate beyond one minute.
 _from = case((event_rates.c.paid_until > now_us(), event_rates.c.paid_until), else_=now_us())
 _PAY = Statement(
     "pay_event_rate",
@@ -38,7 +38,7 @@ _LEFT = Statement(
 
 
 async def pay_rate(session: Session, key: str, count: int, per_minute: int, what: str) -> int:
-    """Count events against a rate; return how many of the minute's are used now.
+    """Count events against a rate; return how many of the events of a minute are used now.
 
     Raises RateLimited when more than `per_minute` would arrive within a minute.
     """
@@ -55,7 +55,7 @@ async def pay_rate(session: Session, key: str, count: int, per_minute: int, what
 
 
 async def used_of_rate(session: Session, key: str, per_minute: int) -> int:
-    """Return how many events of a minute's are used at this moment."""
+    """Return how many of the events of a minute are used at this moment."""
     rows = await session.fetch(_LEFT, key=key)
     return _used(rows[0]["paid_us"], per_minute) if rows else 0
 

@@ -1,7 +1,7 @@
 """Store events of a tenant, each id of a sender once, and delete old ones.
 
 The sender's ids are reserved by their primary key in the transaction that stores the events, so a repeated event finds
-the first one however many processes receive it. An id is free again when its time is over.
+the first one however many processes receive it. An id is free again when its time has elapsed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from runlane.store.sql.expressions import lit, member, now_once, now_us, upsert
 from runlane.store.sql.schema import event_ids, event_outcomes, stored_events, tenant_quotas, tenants
 from runlane.store.sql.statement import Statement
 
-# As many as retention deletes of the audit log, so that one bound serves both.
+# The same number as for the audit log, so that one bound of retention serves both.
 DELETED_AT_ONCE: Final = 500
 
 
@@ -185,7 +185,7 @@ async def _sent_before(session: Session, tenant: str, first: dict[str, str], id_
     """Reserve ids of senders; return those that belong to stored events, with the event."""
     if not first:
         return {}
-    # Sorted, so that two processes with the same ids wait for each other and do not deadlock.
+    # The ids are sorted, so that two processes with the same ids wait for each other and do not deadlock.
     rows = await session.fetch(_RESERVE, sorted(first.items()), tenant=tenant, id_seconds=id_seconds)
     taken = sorted(set(first) - {row["sent_id"] for row in rows})
     if not taken:

@@ -92,7 +92,7 @@ class SealedSource:
 
 @dataclass(frozen=True, slots=True)
 class NewSource:
-    """What is stored of a source."""
+    """The stored fields of a source."""
 
     verifier: Verifier
     event: str

@@ -1,4 +1,4 @@
-"""Runs that wait for an event of their tenant: which waits an event may answer, and which events a wait may use.
+"""Runs that wait for an event of their tenant: the waits that an event may answer, and the events for a wait.
 
 Events and waits are compared in two ways, so that none is missed: a matched event finds the open waits, and a new wait
 is compared once with the events that were stored before. An event answers a wait if it was received after the wait
@@ -117,7 +117,7 @@ class OpenMatch(NamedTuple):
 
 
 async def awaited(session: Session, events: Sequence[Row]) -> Sequence[Row]:
-    """Return id and tenant of those events for whose name a run waits."""
+    """Return id and tenant of the events whose name a run waits for."""
     return await session.fetch(_AWAITED, [(row["id"], row["tenant"], row["name"]) for row in events])
 
 

@@ -198,7 +198,7 @@ async def preview_items(database: Database, selected: Selection, limit: int) -> 
 
 
 async def check_visible(session: Session, run_ids: Sequence[str], tenant: str | None, *, letters: bool) -> None:
-    """Raise RunNotFound for the first run that does not exist or belongs to another tenant; None: all may be seen."""
+    """Raise RunNotFound for the first run that does not exist or is of another tenant; None means every tenant."""
     statement = _VISIBLE_LETTERS if letters else _VISIBLE_RUNS
     found = {row["run_id"] for row in await session.fetch(statement, ids=session.texts(run_ids), tenant=tenant)}
     for run_id in run_ids:

@@ -68,7 +68,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class TakenJob:
-    """A job that this process works on. `fence` ends its right when another process takes the job."""
+    """A job that this process works on. A higher `fence` in the database means that another process has taken it."""
 
     id: str
     fence: int
@@ -285,7 +285,7 @@ async def stop_job(database: Database, job_id: str, *, actor: str) -> BulkJob:
 
     async def work(session: Session) -> None:
         for row in await session.fetch(_STOP, id=job_id, actor=actor):
-            # A statement of its own: it must see the items for which the stop has waited.
+            # A separate statement, because it must see the items for which the stop has waited.
             await session.fetch(_STORE_COUNTS, id=job_id)
             await _audit(session, actor, row["tenant"], "stop", job_id, {"state": BulkState.STOPPED.value})
 

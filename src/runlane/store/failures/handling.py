@@ -79,14 +79,14 @@ async def discard(
 async def discard_in(
     session: Session, run_id: str, *, note: str | None, release: bool, actor: str
 ) -> tuple[Row, RunChange | None]:
-    """Discard a letter. The lock of the ordering key comes first, as everywhere."""
+    """Discard a letter. The lock of the ordering key is taken before any row."""
     change = None
     if release:
         try:
             await lock_key_of(session, run_id)
             change = await release_in(session, run_id)
         except RunNotFound:
-            change = None  # retention was faster
+            change = None  # retention has deleted the run
     return await _handle(session, run_id, DISCARDABLE, LetterState.DISCARDED, note, actor), change
 
 

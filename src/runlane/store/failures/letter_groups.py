@@ -88,7 +88,7 @@ _DAYS_OF_TENANT = Statement(
 
 
 class _Details(NamedTuple):
-    """What is read about groups, by fingerprint."""
+    """The details of groups, by fingerprint."""
 
     targets: Mapping[str, Sequence[str]]
     steps: Mapping[str, Sequence[str]]
@@ -122,7 +122,7 @@ async def _details(session: Session, wanted: LetterFilter, fingerprints: Sequenc
         versions[row["fingerprint"]].append(version)
     daily: dict[str, list[int]] = defaultdict(lambda: [0] * GROUP_DAYS)
     for row in await session.fetch(_DAYS if everywhere else _DAYS_OF_TENANT, **given):
-        # A letter of a clock that is ahead counts as one of today.
+        # A letter with a time after today, from a clock that is ahead, counts as one of today.
         daily[row["fingerprint"]][GROUP_DAYS - 1 - max(0, row["ago"])] += row["count"]
     return _Details(_collect(names, "target"), _collect(names, "last_step"), versions, daily)
 

@@ -27,7 +27,7 @@ from runlane.store.sql.schema import dead_letters, run_results, run_steps, runs
 from runlane.store.sql.statement import Row, Statement
 
 _SHOWN_STEPS: Final = 100
-# Later than any time.
+# A time after all others.
 _LAST: Final = 2**62
 
 
@@ -89,7 +89,7 @@ MATCHING: Final = (
     optional("code", dead_letters.c.code),
     optional("fingerprint", dead_letters.c.fingerprint),
     optional("assigned_to", dead_letters.c.assigned_to),
-    # The whole path of a step, or its last part, which is the step's id.
+    # Either the whole path of a step or its last part, which is the step's id.
     or_(
         cast(_step, Text).is_(None),
         dead_letters.c.last_step == _step,

@@ -25,7 +25,7 @@ _like = [
 _tags_found = (
     select(func.count()).where(run_tags.c.run_id == runs.c.id, member(run_tags.c.tag, "tags")).scalar_subquery()
 )
-# Without the tenant; `selection_parameters` are their parameters.
+# The conditions without the tenant. `selection_parameters` returns their parameters.
 RUNS_MATCHING = (
     member(runs.c.status, "statuses"),
     optional("target", runs.c.target),

@@ -1,4 +1,4 @@
-"""Users, vaults and memories themselves: create, list, move and delete them.
+"""Create, list, move and delete users, vaults and memories.
 
 These changes are not operations of a memory. A title is unique, so they are made where every process sees them: in the
 database, or in the file if no other copy exists.

@@ -163,8 +163,8 @@ async def copy_memory(database: Database, file: Database, head: Row, epoch: int)
 async def update_copy(database: Database, file: Database, head: Row, epoch: int, after: int) -> bool:
     """Bring a copy without waiting operations up to date with what was written after an operation.
 
-    Return False, and change nothing, if the copy is not what the memory was then, or if much was written since. Each
-    change of an entry has the number of its operation, and so do keys. Fragments are few and are replaced.
+    Return False, and change nothing, if the copy differs from the memory at that operation, or if much was written
+    since. Each change of an entry has the number of its operation, and so do keys. Fragments are few and are replaced.
     """
     memory_id: str = head["id"]
     # The maximum of an id depends on the order of characters; ids are ASCII digits after the same prefix.

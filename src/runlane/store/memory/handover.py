@@ -2,8 +2,8 @@
 
 A request counts for a short time by the clock of the database, and the process that needs the memory renews it. While
 it counts, only that process may take the memory once it is released, so an owner with many callers cannot win it back
-at once. A request whose process is gone ends by itself. Requests decide about order in time alone: what may be written
-is decided by the owner and the epoch of a memory.
+at once. A request of a process that has ended expires. Requests only determine the next owner; the owner and the epoch
+of a memory determine which writes are valid.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MemoryReleased(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class RequestedMemory:
-    """What a request found. `blocked`: the caller cannot take the memory yet. `owner` is the node that has it."""
+    """The result of a request. With `blocked`, the caller cannot take the memory yet. `owner` is the owning node."""
 
     blocked: bool
     owner: str | None

@@ -30,15 +30,16 @@ VERSION: Final = 5
 Synchronous = Literal["full", "normal"]
 T = TypeVar("T")
 
-# What each operation writes bounds how many are acknowledged, so the log is one tree: its key is (memory_id, seq), and
-# its indexes have the operations with an idempotency key alone. An entry that was added without one is not in the log:
-# its row is the operation, see `local_log`. Memories with operations that wait have an index.
+# The bytes that an operation writes bound the rate of acknowledgements. The log is therefore one tree with the key
+# (memory_id, seq), and its indexes have only the operations with an idempotency key. An entry that was added without
+# such a key is not in the log: its row is the operation, see `local_log`. Memories with operations that wait have an
+# index.
 _KEYED_OPS: Final = "create unique index memory_ops_id on memory_ops (memory_id, op_id) where fingerprint <> ''"
 _OLD_OPS: Final = "create index memory_ops_created on memory_ops (created_at) where fingerprint <> ''"
 _UNREPLICATED: Final = "create index memories_unreplicated on memories (id) where last_seq > applied_seq"
 _OPS_INDEXES: Final = frozenset({"memory_ops_id", "memory_ops_created", "memory_ops_waiting"})
 _WITHOUT_INDEXES: Final = frozenset({"memories_requested"})
-# Checkpoints are made by another connection; this bounds the log if that one does not keep up.
+# Another connection makes the checkpoints; this bounds the log if that connection does not keep up.
 _CHECKPOINT_PAGES: Final = 16_384
 
 
@@ -52,7 +53,7 @@ class LocalFile(SqliteDatabase):
     async def open_writer(
         cls, path: Path, timeout_seconds: float, synchronous: Synchronous, *, copies: bool = False
     ) -> Self:
-        """Open the file for writing, and create or upgrade its tables. With `copies`, the database has the truth."""
+        """Open the file for writing, and create or upgrade its tables. With `copies`, the database is authoritative."""
         opened = await cls.open(path, timeout_seconds)
         try:
             await opened.prepare(synchronous, copies=copies)
@@ -95,7 +96,7 @@ class LocalFile(SqliteDatabase):
     async def transact_lazily(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run a transaction that a crash of the process does not undo, but a power failure may.
 
-        It does not wait for the disk. A later transaction that does makes it durable as well.
+        It does not wait for the disk. A later transaction that waits for the disk makes this one durable as well.
         """
         return await asyncio.shield(self._thread.submit(lambda: self._transact_lazily(work)))
 
@@ -155,7 +156,7 @@ def _create(connection: sqlite3.Connection, *, copies: bool) -> None:
 def _create_table(connection: sqlite3.Connection, table: Table, without: AbstractSet[str]) -> None:
     dialect = sqlite_dialect.dialect()
     definition = CreateTable(table)
-    # A request is made in the database alone, so the format of files does not depend on it.
+    # Requests exist only in the database, so the format of files does not depend on them.
     definition.columns = [column for column in definition.columns if column.element.name not in REQUEST_COLUMNS]
     connection.execute(str(definition.compile(dialect=dialect)))
     for index in sorted(table.indexes, key=lambda index: str(index.name)):
@@ -186,7 +187,7 @@ def _upgrade(connection: sqlite3.Connection, version: int) -> None:
         )
         connection.execute("drop table memory_ops_before")
         connection.execute(_UNREPLICATED)
-    # What the log has of added entries stays until it is replicated.
+    # The log keeps its rows of added entries until they are replicated.
     if version < 5:
         # The index of words has a file of its own.
         for trigger in ("memory_words_added", "memory_words_deleted", "memory_words_removed"):
@@ -197,7 +198,7 @@ def _upgrade(connection: sqlite3.Connection, version: int) -> None:
 
 
 def check_file(path: Path) -> list[str]:
-    """Return what SQLite's quick check reports about a file, in its words; nothing if the file is sound or missing."""
+    """Return the messages of SQLite's quick check of a file; none if the file is sound or missing."""
     if not path.exists() or path.stat().st_size == 0:
         return []
     try:

@@ -1,4 +1,4 @@
-"""The log of operations in the file of a node: what waits for replication, what was replicated, what was rejected.
+"""The log of operations in the file of a node: those that wait for replication, were replicated, or were rejected.
 
 An entry that was added without an idempotency key is logged by its own row: the id of the entry is the id of the
 operation, and the operation waits while its number is higher than the last replicated one. Other operations have a row
@@ -41,7 +41,7 @@ from runlane.store.sql.expressions import lit, optional
 from runlane.store.sql.schema.memory import memories, memory_entries, memory_ops
 from runlane.store.sql.statement import Row, Statement
 
-# How the reasons begin for which all waiting operations of a memory can only be appended again or dropped.
+# The prefixes of reasons after which all waiting operations of a memory can only be appended again or dropped.
 SUPERSEDED = "superseded: "
 DELETED = "deleted: "
 _MAX_ERROR = 2000
@@ -50,7 +50,7 @@ _o, _m, _e = memory_ops.c, memories.c, memory_entries.c
 _memory = bindparam("memory_id", type_=Text())
 _waits = _o.state != lit("applied")
 # Numbers have no gap, so the operations of a memory that wait are those after `applied_seq`. The log needs no index of
-# its own for them: the memories in question have a small one.
+# its own for them, because the memories with such operations have a small one.
 _unreplicated = _m.last_seq > _m.applied_seq
 _logged = memories.join(memory_ops, (_o.memory_id == _m.id) & (_o.seq > _m.applied_seq))
 
@@ -59,9 +59,10 @@ def _in_state(state: MemoryOpState) -> ColumnElement[bool]:
     return _o.state == lit(state.value)
 
 
-# An added entry without a payload is as its row says, with a row in the log or without. A cross join is executed as
-# it is written: the memories in question are read first. Both parts are in the order of memories, so SQLite merges
-# them, and a limit bounds what is read, except that the logged operations of one memory may be sorted as a whole.
+# An added entry without a payload has its content in its own row, with a row in the log or without. A cross join is
+# executed in the written order, so the memories are read first. Both parts are in the order of memories, so SQLite
+# merges them, and a limit bounds what is read, except that the logged operations of one memory may be sorted as a
+# whole.
 _WAITING_OPS: Final = (
     "select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subject, o.payload, o.created_at, "
     "e.text, e.summary, e.metadata, e.tags, e.expires_at from memories m {by} "
@@ -282,12 +283,13 @@ async def mark_applied(file: LocalFile, applied: Mapping[str, int]) -> None:
     members = list(applied.items())
 
     async def work(session: Session) -> None:
-        # The database has the whole log. The file needs what recognises a repeated request, and stays small and fast.
+        # The database has the whole log. The file keeps only the rows that recognise repeated requests, and stays
+        # small.
         await session.fetch(_DROP_OPS, members)
         await session.fetch(_MARK_OPS, members)
         await session.fetch(_MARK_HEADS, members)
 
-    # A mark that a power failure takes back is made again: the database skips what it has.
+    # A mark that is lost in a power failure is set again, because the database skips operations that it has.
     await file.transact_lazily(work)
 
 
@@ -302,7 +304,7 @@ async def set_epoch(file: Database, memory_id: str, epoch: int) -> None:
 
 async def park(file: Database, memory_id: str, seq: int, problem: str) -> None:
     """Stop the replication of a memory at an operation that the database rejected."""
-    # Only the first line: the details that a database adds contain what was written.
+    # Only the first line is kept, because the details that a database adds contain the written values.
     error = clean_text(problem.partition("\n")[0], _MAX_ERROR)
 
     async def work(session: Session) -> None:

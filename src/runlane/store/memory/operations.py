@@ -70,7 +70,7 @@ def stored_op(
     tags: str,
     expires_at: int | None,
 ) -> PlannedOp:
-    """Return an operation of the log. Without a payload, an added entry is as its row says."""
+    """Return an operation of the log. Without a payload, the content of an added entry is that of its row."""
     found = _KINDS[kind]
     if payload is None and found is MemoryOpKind.ADD:
         row = (subject, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, None)
@@ -99,12 +99,12 @@ def entry_row(memory_id: str, seq: int, change: Mapping[str, Any]) -> EntryRow:
 
 
 def entry_payload(entry: EntryRow) -> str:
-    """Return what the log has of an added entry whose row changes before it is replicated."""
+    """Return the payload in the log for an added entry whose row changes before it is replicated."""
     return dump_json({name: value for name, value in zip(_ENTRY, entry, strict=True) if name not in _OF_OP})
 
 
 _ADDING: Final = frozenset({MemoryOpKind.ADD, MemoryOpKind.CORRECT})
-# Operations that change the row of an entry, so that it no longer says what was added.
+# Operations that change the row of an entry, so that the row no longer has the added content.
 CHANGING: Final = frozenset({MemoryOpKind.DELETE, MemoryOpKind.TAGS})
 _e = memory_entries.c
 _f = memory_fragments.c
@@ -263,8 +263,8 @@ _INSERT_OPS = Statement(
 async def log_ops(session: Session, ops: Sequence[PlannedOp], states: Mapping[str, MemoryOpState]) -> None:
     """Add operations to the log, each with the state of its memory.
 
-    An applied one needs no payload any more. Neither does an added entry that waits, because its row has everything;
-    unless one of the operations changes that row.
+    An applied operation no longer needs a payload. Neither does an added entry that waits, because its row has the
+    content, unless one of the operations changes that row.
     """
     kept = {memory_id: (state is MemoryOpState.APPLIED, state.value) for memory_id, state in states.items()}
     changed = {op.subject for op in ops if op.kind in CHANGING}

@@ -1,4 +1,4 @@
-"""Which node may write to a memory: a lease for each node, an epoch for each memory.
+"""Ownership of memories, which determines the node that may write: a lease for each node, an epoch for each memory.
 
 A node owns a memory while its name is on it and its lease lasts; the clock of the database decides. The epoch grows
 with each acquisition, and a batch with an older one is refused, so a node that was cut off or frozen cannot write after
@@ -87,7 +87,7 @@ _OWNER = Statement(
 
 @dataclass(frozen=True, slots=True)
 class KnownCopy:
-    """What a node has of a memory: up to where it was replicated, and the operations that wait, by their numbers."""
+    """A node's copy of a memory: the last replicated operation, and the operations that wait, by their numbers."""
 
     applied_seq: int
     waiting: dict[int, str]
@@ -97,7 +97,7 @@ class KnownCopy:
 class Acquired:
     """A memory that a node owns now. `row` is its head in the database.
 
-    `continued` is whether the local copy is the database's state plus the waiting operations after `row["last_seq"]`.
+    With `continued`, the local copy is the database's state plus the waiting operations after `row["last_seq"]`.
     """
 
     epoch: int
@@ -153,7 +153,7 @@ async def acquire(
 
 
 async def _continues(session: Session, memory_id: str, known: KnownCopy, last_seq: int) -> bool:
-    """Return whether everything that was applied since the node's last report is its own."""
+    """Return whether all operations that were applied since the node's last report are its own."""
     if last_seq == known.applied_seq:
         return True
     if last_seq < known.applied_seq:

@@ -47,7 +47,7 @@ class MemoryHead:
 
 @dataclass(slots=True)
 class PlanFacts:
-    """What a batch of requests depends on. An entry that is deleted is None.
+    """The facts that a batch of requests depends on. An entry that is deleted is None.
 
     Entries that requests without an idempotency key add are in `rows`; every other change is in `ops`. `touched` has
     the memories that change. `kept` has entries that the batch may change and that are not replicated; `kept_rows` has
@@ -85,7 +85,7 @@ def missing_fragment(name: str, memory_id: str) -> NotFound:
 
 
 def head_of(request: MemoryRequest, facts: PlanFacts) -> MemoryHead:
-    """Return the memory of a request. One of another tenant does not exist for the caller."""
+    """Return the memory of a request. A memory of another tenant does not exist for the caller."""
     head = facts.heads.get(request.memory_id)
     if head is None or head.tenant != request.tenant:
         raise missing_memory(request.memory_id)
@@ -237,7 +237,7 @@ def _correct(request: CorrectEntry, facts: PlanFacts, head: MemoryHead) -> Memor
 
 def _delete(request: DeleteEntry, facts: PlanFacts, head: MemoryHead) -> MemoryAnswer:
     if request.entry_id in facts.entries and facts.entries[request.entry_id] is None:
-        return None  # deleted before: nothing to do
+        return None  # The entry was deleted before, so there is nothing to do.
     _target(request, facts, request.entry_id)
     _op(request, facts, head, MemoryOpKind.DELETE, request.entry_id, {})
     facts.entries[request.entry_id] = None

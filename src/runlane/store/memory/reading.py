@@ -34,7 +34,7 @@ _HEAD = Statement(
     ),
     purpose="Read the tenant of a memory and the numbers of its operations.",
 )
-# The head of the memory is read by the same statement, so that it is of the same moment and a page needs one of them.
+# The same statement reads the head of the memory, so both are of one snapshot and a page takes one statement.
 _PAGE = select(
     *ENTRY_COLUMNS,
     select(memories.c.tenant).where(memories.c.id == _memory).scalar_subquery().label("tenant"),
@@ -76,7 +76,7 @@ _MANIFEST = Statement(
 
 @dataclass(frozen=True, slots=True)
 class EntryRange:
-    """Which entries a page has. With `after`, it begins with the oldest after it, otherwise with the newest."""
+    """The entries of a page. With `after`, it begins with the oldest entry after it, otherwise with the newest."""
 
     limit: int = 25
     before: int | None = None

@@ -1,4 +1,4 @@
-"""Append operations again that were superseded: with new numbers, after what others have written since."""
+"""Append superseded operations again, with new numbers, after the operations of other processes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _ADVANCE = Statement(
 
 
 class Verdict(StrEnum):
-    """What the database made of the operations of one memory."""
+    """The outcome of the operations of one memory in the database."""
 
     APPLIED = "applied"
     SUPERSEDED = "superseded"

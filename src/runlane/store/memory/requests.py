@@ -70,5 +70,5 @@ class DeleteFragment(MemoryRequest):
     name: str
 
 
-# What a request returns: entries, a fragment, or nothing.
+# The result of a request: entries, a fragment, or nothing.
 MemoryAnswer = tuple[MemoryEntry, ...] | MemoryFragment | None

@@ -1,4 +1,4 @@
-"""Delete what is no longer needed: expired entries, old operation ids, and copies that are in the database."""
+"""Delete expired entries, old operation ids, and copies of memories that are in the database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PURGED_AT_ONCE: Final = 1000
 _e, _o, _m = memory_entries.c, memory_ops.c, memories.c
 _limit = bindparam("limit", type_=Integer())
 
-# The row of an entry that is not replicated is what replication sends.
+# Replication sends the row of an entry that is not replicated, so that row is kept.
 _replicated = select(_m.id).where(_m.id == _e.memory_id, _m.applied_seq >= _e.changed_seq).exists()
 _EXPIRED = Statement(
     "memory_expired_entries",
@@ -26,7 +26,7 @@ _EXPIRED = Statement(
     .where(_e.expires_at.is_not(None), _e.expires_at <= now_us(), _replicated)
     .order_by(_e.expires_at)
     .limit(_limit),
-    purpose="Find replicated entries whose time is over.",
+    purpose="Find replicated entries that have expired.",
 )
 _PURGE = Statement(
     "memory_purge_expired",
@@ -63,7 +63,7 @@ def _prune(*conditions: ColumnElement[bool]) -> Statement:
     )
 
 
-# The index of a file has the operations with an idempotency key alone; SQLite needs the condition to use it.
+# The index of a file has only the operations with an idempotency key; SQLite needs the condition to use it.
 _PRUNE: Final = {"sqlite": _prune(_o.fingerprint != UNKEYED), "postgresql": _prune()}
 _waits = _m.last_seq > _m.applied_seq
 _IDLE = Statement(
@@ -85,7 +85,7 @@ _COPIES = Statement(
 
 
 async def purge_expired(database: Database) -> int:
-    """Delete the content of entries whose time is over; return how many."""
+    """Delete the content of expired entries; return how many."""
 
     async def work(session: Session) -> int:
         ids = [row["id"] for row in await session.fetch(_EXPIRED, limit=PURGED_AT_ONCE)]
@@ -109,13 +109,13 @@ async def prune_ops(database: Database, hours: float) -> int:
 
 
 async def idle_copies(file: Database, days: float, limit: int) -> Sequence[str]:
-    """Return copies that were not used for this time and have nothing that waits."""
+    """Return copies that were not used for this time and have no waiting operations."""
     rows = await file.query(_IDLE, age_us=round(days * 86_400_000_000), limit=limit)
     return [row["id"] for row in rows]
 
 
 async def oldest_copies(file: Database, limit: int) -> Sequence[str]:
-    """Return the copies that were not used for longest and have nothing that waits."""
+    """Return the least recently used copies without waiting operations."""
     return [row["id"] for row in await file.query(_OLDEST, limit=limit)]
 
 

@@ -1,4 +1,4 @@
-"""Set a damaged memory file aside, with an honest list of what it had that the database has not.
+"""Set a damaged memory file aside, and report the operations in it that were not replicated to the database.
 
 The list is read from the damaged file as far as that is possible, and is marked if it is incomplete.
 """

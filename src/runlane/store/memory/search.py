@@ -1,6 +1,6 @@
 """Full-text search in the entries of one memory: FTS5 in a file, tsvector in Postgres.
 
-Both indexes hold the id of the memory as a word of its own, so that a search reads the entries of that memory alone
+Both indexes hold the id of the memory as a word of its own, so that a search reads only the entries of that memory,
 however many others use the same words. A search finds entries with any of its words; more and rarer words rank higher.
 An entry that has been corrected is not found; its correction is.
 """

@@ -1,7 +1,7 @@
-"""Which of some stored vectors are nearest to a query: exact, with numpy if it is installed (extra `vectors`).
+"""Find the stored vectors nearest to a query, exactly, with numpy if it is installed (extra `vectors`).
 
-Vectors have length one, so their cosine is the sum of their products. Vectors of different lengths are of different
-models and not comparable; they come last.
+Vectors have length one, so their cosine is the sum of their products. A vector with another number of dimensions
+belongs to another model and is not comparable; it comes last.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INCOMPARABLE = -1.0
 
 
 def better(best: Sequence[Found], unit: bytes, rows: Sequence[Row], limit: int) -> list[Found]:
-    """Return the nearest of those that were found before and of a batch of rows."""
+    """Return the nearest vectors of an earlier result and of a batch of rows."""
     numpy = find_numpy()
     near = _near_by_loop(unit, rows) if numpy is None else _near_by_product(numpy, unit, rows, limit)
     return heapq.nlargest(limit, [*best, *near])
@@ -28,7 +28,7 @@ def better(best: Sequence[Found], unit: bytes, rows: Sequence[Row], limit: int) 
 
 @cache
 def find_numpy() -> Any:
-    """Return numpy, or None if it is not installed. Loaded at the first search: most processes need none."""
+    """Return numpy, or None if it is not installed. It is loaded at the first search of a process."""
     try:
         import numpy
     except ImportError:
@@ -54,7 +54,7 @@ def _near_by_product(np: Any, unit: bytes, rows: Sequence[Row], limit: int) -> l
     near = joined.reshape(len(comparable), len(query)) @ query
     chosen = range(len(comparable))
     if len(comparable) > limit:
-        # All that are as near as the last one, so that a tie has the same result as without numpy.
+        # Include all vectors that are as near as the last one, so that a tie has the same result as without numpy.
         least = np.partition(near, -limit)[-limit]
         chosen = np.nonzero(near >= least)[0]
     found = [(float(near[index]), comparable[index]["seq"], comparable[index]["entry_id"]) for index in chosen]

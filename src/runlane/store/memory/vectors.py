@@ -140,7 +140,7 @@ _UNINDEXED = Statement(
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """Which entries of a memory have embeddings. `model` is None before the first."""
+    """The entries of a memory that have embeddings. `model` is None before the first embedding."""
 
     tenant: str
     last_seq: int
@@ -179,7 +179,7 @@ async def entries_to_embed(database: Database, memory_id: str, after: int, limit
 
 
 async def start_index(database: Database, memory_id: str, model: str) -> None:
-    """Delete the embeddings of a memory, which are of another model or not wanted any more."""
+    """Delete the embeddings of a memory, which are of another model or no longer wanted."""
 
     async def work(session: Session) -> None:
         await session.fetch(_CLEAR, memory_id=memory_id)

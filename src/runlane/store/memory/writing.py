@@ -78,8 +78,8 @@ def _known_ops(*conditions: ColumnElement[bool]) -> Statement:
     )
 
 
-# The index of a file has the operations with an idempotency key alone; SQLite needs the condition to use it.
-# In the database, a request without a key looks for its own operation after a commit in doubt.
+# The index of a file has only the operations with an idempotency key; SQLite needs the condition to use it. In the
+# database, a request without a key looks for its own operation after a commit in doubt.
 _KNOWN: Final = {"sqlite": _known_ops(_o.fingerprint != UNKEYED), "postgresql": _known_ops()}
 _RANGE = Statement(
     "memory_entries_of_ops",
@@ -150,7 +150,7 @@ _KEEP_ADDED = Statement(
 _UNOWN = Statement(
     "memory_end_ownership",
     update(memories).where(member(_m.id, "ids")).values(owner=None, epoch=_m.epoch + 1),
-    purpose="Take memories from nodes whose lease is over.",
+    purpose="Take memories from nodes whose lease has expired.",
 )
 _END_REQUESTS = Statement(
     "memory_end_requests",
@@ -164,8 +164,8 @@ class WriteRules:
     """How operations are logged. With `replicated`, they wait for replication; otherwise they are applied at once.
 
     With `process`, which names the writing process, a memory that a node owns or that is reserved for another process
-    is refused, and one whose node is gone is taken. Without `log_all`, only operations with an idempotency key are
-    logged: a file that is not replicated needs no others.
+    is refused, and a memory of a node whose lease has expired is taken. Without `log_all`, only operations with an
+    idempotency key are logged: a file that is not replicated needs no others.
     """
 
     replicated: bool
@@ -186,7 +186,8 @@ async def write_requests(
     for request in requests:
         key = (request.memory_id, request.op_id)
         try:
-            # Before the owner and the idempotency key, which another tenant must not learn of.
+            # The tenant is checked before the owner and the idempotency key, which must not be disclosed to another
+            # tenant.
             head = head_of(request, facts)
             if request.memory_id in owners:
                 raise owners[request.memory_id]
@@ -311,7 +312,7 @@ async def _repeat(session: Session, request: MemoryRequest, earlier: _Known, hea
 
 
 def _other_owners(rows: Sequence[Row], process: str) -> dict[str, MemoryOwnedElsewhere]:
-    """Return why memories cannot be written: a living node owns them, or another process has requested them."""
+    """Return why memories cannot be written: a live node owns them, or another process has requested them."""
     found: dict[str, MemoryOwnedElsewhere] = {}
     for row in rows:
         if row["owner"] is not None and row["owner_url"] is not None:
@@ -322,7 +323,7 @@ def _other_owners(rows: Sequence[Row], process: str) -> dict[str, MemoryOwnedEls
 
 
 async def _end_ownership(session: Session, rows: Sequence[Row], facts: PlanFacts) -> None:
-    """Take the changed memories of nodes whose lease is over, so that these nodes cannot write to them again."""
+    """Take the changed memories of nodes whose lease has expired, so that these nodes cannot write to them again."""
     taken = sorted(row["id"] for row in rows if row["owner"] is not None and row["id"] in facts.touched)
     if taken:
         await session.fetch(_UNOWN, ids=session.texts(taken))

@@ -1,1 +1,1 @@
-"""What orchestrations store: steps, calls, waits, answers, forks, children."""
+"""The records of orchestrations: steps, calls, waits, answers, forks, children."""

@@ -68,7 +68,7 @@ MARK_CHILDREN = Statement(
     purpose="Mark the children of a cancelled run for cancellation.",
 )
 _has_ended = exists().where(_named, _child.c.id == idempotency_keys.c.run_id, _child.c.ended_at.is_not(None))
-# Each child wakes its parent once: after that the parent does not wait for it, and must still be able to suspend.
+# Each child wakes its parent once. After that, the parent does not wait for this child and must be able to suspend.
 _TAKE_ENDED = Statement(
     "take_ended_children",
     update(run_children)
@@ -86,7 +86,7 @@ _WAKE = Statement(
     .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.hooks, runs.c.ordering_key, runs.c.holds_key),
     purpose="Requeue suspended runs whose children have ended.",
 )
-# In the transaction that pauses them, which has not freed the slots of their limits yet.
+# Used in the transaction that pauses the runs, which has not freed the slots of their limits yet.
 _WAKE_AT_ONCE = Statement(
     "wake_parents_at_once",
     update(runs)

@@ -56,7 +56,7 @@ _STEP = Statement(
 
 
 async def read_source(database: Database, run_id: str) -> Row:
-    """Return what a fork or a restart needs of the run that it repeats."""
+    """Return the columns that a fork or a restart needs of the run that it repeats."""
     rows = await database.query(_SOURCE, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)

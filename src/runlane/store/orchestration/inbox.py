@@ -22,13 +22,13 @@ from runlane.store.sql.expressions import lit, now_us, optional
 from runlane.store.sql.schema import run_waits, runs
 from runlane.store.sql.statement import Statement
 
-# Questions that one page looks at, where a filter has no index.
+# The maximum number of questions that one page examines if a filter has no index.
 WINDOW: Final = 5000
-# Counting stops here.
+# The number at which counting stops.
 MAX_COUNTED: Final = 1000
 CLAIM_SECONDS: Final = 600
 _CHUNK: Final = 500
-# Later than any question was asked.
+# A time after every question.
 _LAST_MOMENT: Final = 2**62
 
 _w = run_waits.c
@@ -103,7 +103,7 @@ _RELEASE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class InboxFilter:
-    """Which open questions. `agent` and `tool` are named in the context of the question."""
+    """Selects open questions. `agent` and `tool` are named in the context of the question."""
 
     tenant: str | None = None
     target: str | None = None
@@ -114,7 +114,7 @@ class InboxFilter:
     tool: str | None = None
 
     def matches(self, wait: Wait) -> bool:
-        """Return whether a question has what no index has."""
+        """Return whether a question matches the filters that have no index."""
         context = wait.request.get("context")
         known = cast_to("dict[str, Any]", context) if isinstance(context, dict) else {}
         return (
@@ -125,14 +125,14 @@ class InboxFilter:
 
     @property
     def scans(self) -> bool:
-        """Whether questions have to be looked at one by one."""
+        """Whether questions have to be examined one by one."""
         return bool(self.kinds) or self.agent is not None or self.tool is not None
 
 
 async def read_inbox(
     database: Database, wanted: InboxFilter, after: tuple[int, str, str] | None = None, limit: int = 100
 ) -> tuple[list[Wait], Wait | None]:
-    """Return open questions, and the last one that was looked at if more may follow."""
+    """Return open questions, and the last examined one if more may follow."""
     found: list[Wait] = []
     looked_at = 0
     while True:

@@ -22,7 +22,8 @@ from runlane.store.sql.statement import Row, Statement
 from runlane.store.webhooks.outbox import has_endpoints
 from runlane.store.webhooks.run_messages import report_answered
 
-# Events that are stored for steps which do not wait yet. A sender of more has the wrong name, or the wrong run.
+# The maximum number of events that are stored for steps which do not wait yet. A sender of more events probably uses a
+# wrong name or run.
 MAX_SENT = 1000
 
 _by_id = runs.c.id == bindparam("run_id")
@@ -33,7 +34,7 @@ _LOCK_RUN = Statement(
     .with_for_update(),
     purpose="Lock a run while one of its waits is answered.",
 )
-# A running run finds the answer by itself; only a paused one has to be woken.
+# A running run reads the answer itself; only a paused one has to be woken.
 _RESUME = Statement(
     "resume_run",
     update(runs)

@@ -1,4 +1,4 @@
-"""When the steps of a run began, by their events."""
+"""Read the times at which the steps of a run began from their events."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Step records: what a run has finished so far; a new attempt continues after the last one.
+"""Step records: the finished steps of a run. A new attempt continues after the last one.
 
 A Python task has one record, its checkpoint, which each later checkpoint replaces. An orchestration has one record per
-executed step, numbered in the order in which they were stored, and now and then a snapshot of its position, so that a
+executed step, numbered in the order in which they were stored, and periodically a snapshot of its position, so that a
 takeover reads only the records after it.
 """
 

@@ -99,7 +99,7 @@ async def read_timeline(
     timed = from_us is not None or to_us is not None
     facts = await _read_shown(database, run, types, None if timed else _Page(parent, offset, limit))
     group = facts.parent
-    # The children of a step without steps inside are its calls: the outline does not have them.
+    # The children of a step without inner steps are its calls, which the outline does not have.
     skipped = offset if group is None else 0
     # In a thread: a run may have thousands of steps beside each other, and the event loop serves streams meanwhile.
     outline = await asyncio.to_thread(_outline, facts, run.ended_at_us, parent)
@@ -122,7 +122,7 @@ class _Page(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What a page is built from. `parent`: the group whose parts it shows, if they were chosen by number."""
+    """The rows from which a page is built. `parent` is the group of its parts, if they were chosen by number."""
 
     steps: Sequence[Row]
     heads: Sequence[Row]

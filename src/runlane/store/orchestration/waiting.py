@@ -1,4 +1,4 @@
-"""Why a run that has not ended does not move, in every status, for people and programs."""
+"""The reason why a run that has not ended does not proceed, in every status, for people and programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runlane.store.sql.database import Database
 
 
 async def explain_wait(database: Database, run: Run, waits: Sequence[Wait]) -> WaitingReason | None:
-    """Return why a run waits; None if it has ended or moves. `waits` are the open waits of a run with steps."""
+    """Return why a run waits; None if it has ended or proceeds. `waits` are the open waits of a run with steps."""
     if run.waiting_reason is not None:
         return run.waiting_reason
     match run.status:

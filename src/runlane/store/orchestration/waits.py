@@ -1,4 +1,4 @@
-"""Waits: what a run waits for, and the answer.
+"""Waits: the questions, times and events that a run waits for, with their answers.
 
 A question is opened once and answered once: the answer is a compare-and-set on the row, under a lock on its run. A run
 that is busy in another branch continues; a paused one becomes ready. A run that pauses just when it is answered is

@@ -32,7 +32,7 @@ from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import limit_waits
 from runlane.store.sql.statement import Row
 
-# More than any limit admits: the count of a key with waiting runs, so that a new run does not overtake them.
+# A number that no limit admits. It is the count of a key with waiting runs, so that a new run does not overtake them.
 _NO_ROOM: Final = 1 << 62
 _COLUMNS = {
     **ALONE_COLUMNS,

@@ -126,7 +126,8 @@ def _candidates(rows: Sequence[Row]) -> list[Candidate]:
 
 async def _store(session: Session, plan: AdmissionPlan) -> list[ReleasedRun]:
     limits = {candidate.run_id: candidate.limits for candidate in plan.admitted}
-    # By id, as every transaction that locks several runs. One that was cancelled meanwhile is not returned.
+    # Runs are locked by id, as in every transaction that locks several runs. A run that was cancelled meanwhile is not
+    # returned.
     rows = await session.fetch(ADMIT, [(run_id,) for run_id in sorted(limits)])
     if rows:
         await add_slots(session, [(row["id"], limits[row["id"]]) for row in rows])

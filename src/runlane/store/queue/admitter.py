@@ -86,7 +86,7 @@ class Admitter:
                     self._freed |= keys
                     await asyncio.sleep(_PAUSE_SECONDS)
                 except Exception:
-                    # The maintenance service repeats it.
+                    # The maintenance service repeats the pass.
                     log.exception("admission_failed", limits=len(keys))
         finally:
             self._task = None

@@ -56,7 +56,8 @@ _WORKERS = Statement(
     select(workers.c.id, workers.c.status, workers.c.drain_requested_at).order_by(workers.c.id.desc()).limit(_limit),
     purpose="Read the state of the newest workers, to compare it with an earlier look.",
 )
-# By the first part of the name of an audited action. An action that is missing here may concern anything.
+# The topics of hints by the first part of the name of an audited action. An action that is missing here may concern any
+# topic.
 _TOPICS: Final = {
     "concurrency_limit": Topic.LIMITS,
     "dead_letter": Topic.DEAD_LETTERS,
@@ -85,7 +86,7 @@ class _Seen(NamedTuple):
 
 
 class ChangePoll:
-    """Remembers the last poll. The first poll finds nothing."""
+    """Keeps the result of the last poll. The first poll reports no changes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

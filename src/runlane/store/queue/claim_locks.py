@@ -21,7 +21,7 @@ _MAX_LOCKS = MAX_LANES + MAX_QUEUES + MAX_QUARANTINED
 
 @dataclass(slots=True)
 class LaneMemory:
-    """What a worker remembers between claims.
+    """The state that a worker keeps between claims.
 
     `names` and `tenants` are those that had ready runs, the latest last; `capped` and `capped_tenants` have a bound.
     """

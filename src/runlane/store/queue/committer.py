@@ -2,8 +2,8 @@
 
 While one batch commits, the next is collected, so batches grow with the load and a single entry never waits. Each
 member has its own fence and its own verdict. A caller gets its result after the commit, never before. A member that the
-database rejects is found by halving the batch, and fails alone. The outcome of a commit in doubt is determined by its
-mark before anything is retried, so nothing is stored twice.
+database rejects is found by halving the batch, and only that member fails. The outcome of a commit in doubt is
+determined by its mark before anything is retried, so nothing is stored twice.
 """
 
 from __future__ import annotations

@@ -178,7 +178,8 @@ async def _settle(session: Session, parents: Sequence[str], may_cancel: int) -> 
     waiting = sorted({row["run_id"] for row in rows})
     if not waiting:
         return SettledDependents()
-    # After the locks, so that the last of several concurrent transactions counts all ends.
+    # The ends are counted after the locks are taken, so that the last of several concurrent transactions counts all of
+    # them.
     keys = {row["id"]: row["ordering_key"] for row in await session.fetch(LOCK_WAITING, ids=session.texts(waiting))}
     counts = await _counts(session, sorted(keys))
     ready = [run_id for run_id, count in counts.items() if count.met]

@@ -39,7 +39,7 @@ def _reading(name: str, *, typed: bool, newest_first: bool) -> Statement:
     )
 
 
-# By whether types are given, and whether the newest come first.
+# The statements by two properties: whether types are given, and whether the newest events come first.
 _READ: Final = {
     (False, False): _reading("read_event_range", typed=False, newest_first=False),
     (False, True): _reading("read_event_range_newest", typed=False, newest_first=True),
@@ -55,7 +55,7 @@ _ONE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Which events of a run: between two numbers, of some types, of steps whose path begins with a prefix."""
+    """Selects events of a run: between two numbers, of some types, of steps whose path begins with a prefix."""
 
     after: int
     before: int

@@ -1,4 +1,4 @@
-"""The keys of flow control as readers see them, and what the doctor reports about them and about concurrency limits."""
+"""The keys of flow control as readers see them, and the doctor's findings about them and about concurrency limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RULES: Final = tuple(rule for rule in FlowRule if rule is not FlowRule.CONCURRE
 
 def _begins(rule: FlowRule) -> ColumnElement[bool]:
     prefix = bindparam(f"prefix_{rule.value}", type_=Text())
-    # Not LIKE, which ignores the case of letters on SQLite.
+    # LIKE is not used, because it ignores the case of letters on SQLite.
     return func.substr(flow_keys.c.key, lit(1), func.length(prefix)) == prefix
 
 
@@ -144,7 +144,7 @@ async def list_flow_keys(
 
 
 async def read_flow_health(database: Database) -> FlowHealth:
-    """Return what the doctor reports of all tenants."""
+    """Return the facts that the doctor reports for all tenants."""
     backlogs = [(parts_of_key(row["backlog_key"]), row) for row in await database.query(_NEARLY_FULL)]
     return FlowHealth(
         tuple(ClosedLimit(row["tenant"], row["name"], row["waiting"]) for row in await database.query(_CLOSED)),

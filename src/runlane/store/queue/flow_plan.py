@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from runlane.store.queue.accept import NewRun
 
 _MISSING: Final = object()
-# When a run of the backlog will start is unknown; retry soon, but not in a tight loop.
+# The time at which a run of the backlog starts is unknown; retry soon, but not in a tight loop.
 _BACKLOG_RETRY_SECONDS: Final = 5.0
 
 

@@ -39,7 +39,7 @@ _state_of = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*KeyState._field
 
 
 class LockedByOthers(Unavailable):
-    """A run that a start changes is changed by another transaction at this moment; the next try decides again."""
+    """Another transaction is changing the run that a start would change; the next try decides again."""
 
 
 async def limited_tenants(session: Session, tenants: Collection[str]) -> set[str]:

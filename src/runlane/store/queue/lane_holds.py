@@ -1,4 +1,4 @@
-"""Holds of lanes: what keeps a lane from starting runs, each with an owner, a reason and perhaps an end.
+"""Holds of lanes. A hold prevents a lane from starting runs and has an owner, a reason and optionally an end.
 
 A lane starts nothing while any hold is active, so one owner's release does not undo another's hold. Holds are changed
 under the lane's lock, which claims hold while they take runs: when a call returns, every claim that did not see the
@@ -26,7 +26,7 @@ from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import lane_holds, lanes
 from runlane.store.sql.statement import Statement
 
-# Later than any time at which a hold can expire.
+# A time after the end of every hold.
 _ALWAYS = 2**62
 _of_lane = lane_holds.c.lane == bindparam("lane")
 _is_active = or_(lane_holds.c.expires_at.is_(None), lane_holds.c.expires_at > now_us())
@@ -109,7 +109,7 @@ async def hold_lane(
     expires_in_seconds: float | None = None,
     actor: str = "local",
 ) -> LaneHold:
-    """Keep a lane from starting runs. In effect when this returns; running runs may finish."""
+    """Prevent a lane from starting runs. The hold is in effect when this returns; running runs may finish."""
     check_text(owner, "The owner of the hold", MAX_OWNER)
     check_text(reason, "The reason of the hold", MAX_REASON)
     if expires_in_seconds is not None and not 0 < expires_in_seconds <= MAX_HOLD_SECONDS:

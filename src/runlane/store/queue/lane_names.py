@@ -1,4 +1,4 @@
-"""Which lanes exist."""
+"""Check that lanes exist."""
 
 from __future__ import annotations
 

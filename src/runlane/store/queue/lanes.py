@@ -37,7 +37,7 @@ _MOVE_AT_ONCE = 5000
 
 @dataclass(frozen=True, slots=True)
 class LaneChange:
-    """What to change; None leaves a field unchanged. `uncapped` removes the cap, `unbounded` the stale timeout."""
+    """A change of a lane; None leaves a field unchanged. `uncapped` removes the cap, `unbounded` the stale timeout."""
 
     enabled: bool | None = None
     max_slots: int | None = None
@@ -215,7 +215,7 @@ async def lanes_in(session: Session) -> list[Lane]:
 async def set_lane(
     database: Database, name: str, change: LaneChange, *, create: bool = False, actor: str = "local"
 ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
-    """Change a lane; return its old settings, None for a new lane, and the new ones. In effect when this returns."""
+    """Change a lane with immediate effect; return its old settings, None for a new lane, and the new ones."""
     check_text(name, "The lane name", MAX_NAME)
     _check_bounds("max_slots", change.max_slots, SLOT_BOUNDS)
     _check_bounds("poll_interval_ms", change.poll_interval_ms, POLL_BOUNDS_MS)

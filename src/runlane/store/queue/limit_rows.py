@@ -58,7 +58,7 @@ def count_admitted(key: ColumnElement[str]) -> ColumnElement[int]:
 def _read_room(batch: FromClause) -> Executable:
     key = batch.c.key
     most = select(concurrency_limits.c.max_running).where(concurrency_limits.c.key == key).scalar_subquery()
-    # Where nothing waits, or nothing is shared, one look at the table replaces one for each key.
+    # If no run waits, or no limit is shared, one lookup in the table replaces a lookup for each key.
     any_waits = exists().select_from(limit_waits)
     any_shared = exists().select_from(concurrency_limits)
     return select(

@@ -105,7 +105,8 @@ async def free_slots(session: Session, run_ids: Iterable[str]) -> None:
     rows = await session.fetch(LIMITS_OF_RUNS, ids=session.texts(ids))
     slots = sorted({(limit.key, row["id"]) for row in rows for limit in limits_of_text(row["limits"])})
     await session.fetch(FREE_SLOTS, slots)
-    # All of them, even for a run that only waited: the next run of its key may take its turn under another limit.
+    # All limits are notified, even for a run that only waited: the next run of its key may take its turn under another
+    # limit.
     session.freed.update(key for key, _ in slots)
 
 
@@ -123,7 +124,7 @@ async def free_ended(session: Session, ended: Iterable[Row]) -> None:
 
 async def add_slots(session: Session, admitted: Iterable[tuple[str, Sequence[ConcurrencyLimit]]]) -> None:
     """Store the slots of runs that are admitted in this transaction, which holds the locks of their limits."""
-    # In the order of the key, as every transaction that locks them.
+    # The rows are in the order of the key, as in every transaction that locks them.
     slots = sorted((limit.key, run_id) for run_id, limits in admitted for limit in limits)
     await session.fetch(ADD_SLOTS, slots)
 

@@ -1,4 +1,4 @@
-"""What a hint about runs needs: the tenants of changed runs, and whether people see a question or a dead letter."""
+"""Read the facts for hints about runs: the tenants of changed runs, and whether they ask questions or have failed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VERSION = Statement(
 
 
 class ChangedRun(NamedTuple):
-    """A run that has changed. `asks`: a person may answer, or has just answered."""
+    """A run that has changed. With `asks`, a person may answer a question of it, or has just answered."""
 
     id: str
     tenant: str

@@ -110,8 +110,8 @@ class _SessionLine:
 
     async def hold(self) -> None:
         if self.has_lock and not self._held:
-            # Without waiting: after a broken connection, the server may keep the old session of this worker, and its
-            # lock, for a while. The lock is then still held, and the next heartbeat retries.
+            # The lock is tried without waiting: after a broken connection, the server may keep the old session of this
+            # worker, and its lock, for a while. The lock is then still held, and the next heartbeat retries.
             rows = await read(self.database, _TAKE, key=self._key)
             self._held = bool(rows[0]["got"])
 

@@ -88,6 +88,6 @@ async def search_names(
     hits += [SearchHit(row["kind"], row["id"], row["name"] or row["id"]) for row in rows if row["kind"] != "schedule"]
     rows = await database.query(_SCHEDULES, tenant=home, pattern=pattern, limit=MAX_HITS)
     hits += [SearchHit("schedule", row["id"], row["id"]) for row in rows]
-    # An exact id is unambiguous.
+    # A record with exactly this id comes first.
     hits.sort(key=lambda hit: hit.id != words)
     return hits[:MAX_HITS]

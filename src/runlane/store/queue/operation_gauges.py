@@ -17,7 +17,7 @@ from runlane.store.sql.expressions import lit, now_once
 from runlane.store.sql.schema import run_waits, runs, schedules, tenant_quotas, tenants, usage_daily
 from runlane.store.sql.statement import Statement
 
-# How soon a question is due to be reported as urgent.
+# A question is urgent if it is due within this time.
 _SOON_US: Final = 15 * 60 * 1_000_000
 _MOST: Final = 200
 _MICROS: Final = 1_000_000
@@ -79,7 +79,7 @@ _QUOTAS = Statement(
 
 @dataclass(frozen=True, slots=True)
 class AllowanceUse:
-    """What a tenant has used of a budget or a quota; 1 is all of it."""
+    """The share of a budget or a quota that a tenant has used; 1 is all of it."""
 
     tenant: str
     name: str

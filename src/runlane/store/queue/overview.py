@@ -63,7 +63,7 @@ _BY_WORKER = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Lanes, the longest-running runs, what is ready by target, and the slots of the live workers."""
+    """Lanes, the longest-running runs, the ready runs by target, and the slots of the live workers."""
 
     lanes: Sequence[Lane]
     running: Sequence[Run]

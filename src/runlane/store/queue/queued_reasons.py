@@ -1,4 +1,4 @@
-"""Why a ready run has not started: its lane, its tenant, or the workers. Checked in the order in which a claim does.
+"""The reason why a ready run has not started: its lane, its tenant, or the workers, in the order of a claim's checks.
 
 The reason names nothing of other tenants: neither their runs nor their numbers.
 """

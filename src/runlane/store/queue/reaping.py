@@ -96,7 +96,7 @@ _SUSPECTS = Statement(
     .order_by(workers.c.id),
     purpose="Find workers whose lease has expired or whose heartbeat is late.",
 )
-# The conditions are checked again under the worker's lock: it may have renewed meanwhile.
+# The conditions are checked again under the worker's lock, because the worker may have renewed its lease meanwhile.
 _MARK_LOST = Statement(
     "mark_worker_lost",
     update(workers)
@@ -169,7 +169,7 @@ def _delay_us(lost_before: ColumnElement[int]) -> ColumnElement[int]:
 
 
 def _max_neighbors(together: ColumnElement[int]) -> ColumnElement[int]:
-    """Return half of the neighbors that it had, from its second loss on."""
+    """Return half of the neighbors that the run had, from its second loss on."""
     halved = case((together > lit(3), together // lit(2) - lit(1)), else_=lit(0))
     return case((runs.c.losses == lit(0), runs.c.max_neighbors), else_=halved)
 

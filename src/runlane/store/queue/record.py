@@ -68,7 +68,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of an attempt: the new status of its run, and what is stored. `result`, `error` and `state` are JSON."""
+    """The end of an attempt: the new status of its run, and its content. `result`, `error` and `state` are JSON."""
 
     outcome: AttemptOutcome
     status: Status
@@ -85,7 +85,7 @@ class Finish:
 
 @dataclass(slots=True)
 class RecordEntry:
-    """What an attempt stores in one transaction. `settled` are the paths of waits that it has consumed."""
+    """The writes of an attempt in one transaction. `settled` are the paths of waits that it has consumed."""
 
     run_id: str
     attempt: int

@@ -252,7 +252,7 @@ _FIELDS: Final[Mapping[str, _Clean]] = {
     "value": _data,
 }
 _event: Final = _object(_FIELDS)
-# Fields of a log line are the user's, those of a question are a form of ours.
+# Fields of a log line are data of the user; those of a question are a form that Runlane writes.
 _EVENTS: Final[Mapping[str, _Clean]] = {
     EventType.LOG.value: _object({**_FIELDS, "fields": _data}),
     "human_input_required": _object({**_FIELDS, "fields": _form}),

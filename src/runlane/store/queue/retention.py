@@ -53,7 +53,7 @@ LOOK_BACK = 1_000
 
 _age = cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger)
 _ended_long_ago = (runs.c.ended_at.is_not(None), runs.c.ended_at < now_once() - _age)
-# A failed run that blocks its ordering key is not deleted: an operator still has to decide about it.
+# A failed run that blocks its ordering key is not deleted, because an operator still has to decide about it.
 _OLD = Statement(
     "old_runs",
     select(runs.c.id)
@@ -182,7 +182,7 @@ async def delete_runs(session: Session, ids: Sequence[str]) -> None:
 
 
 async def delete_leftovers(session: Session, keep_seconds: float) -> None:
-    """Delete dead letters past their retention, workers that ended a day ago, and what has no effect any more."""
+    """Delete dead letters past their retention, workers that ended a day ago, and rows without an effect."""
     await forget_shares(session)
     await forget_turns(session)
     await forget_flow_keys(session)

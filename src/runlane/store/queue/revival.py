@@ -103,10 +103,10 @@ _REVIVE = Statement(
         lone_losses=0,
         ended_at=None,
         due_at=case((_delay_us > lit(0), now_us() + _delay_us), else_=None),
-        # A retried run is to be executed, so an earlier cancellation that came too late is void.
+        # A retried run is to be executed, so a request to cancel it that came too late no longer counts.
         cancel_requested_at=None,
         priority=_lower,
-        # Relative, whatever its rank was made of.
+        # The change is relative, so that it does not depend on how the rank was computed.
         rank=runs.c.rank + cast(runs.c.priority - _lower, BigInteger) * lit(PRIORITY_STEP_US),
         hooks=runs.c.hooks.op("|")(lit(RunHook.DEAD_LETTER)),
         last_seq=runs.c.last_seq + lit(1),
@@ -147,7 +147,7 @@ async def retry_in(session: Session, run_id: str, how: Revival = AS_BEFORE, *, a
     await place_run(session, run_id)
     parameters = {"delay_us": how.delay_us, "lowered": how.lowered_priority, "attempt": how.attempt}
     for row in await session.fetch(_REVIVE, run_id=run_id, **parameters):
-        # In its place by age and priority: a replay of many runs must not delay all new ones of their key.
+        # The run waits by age and priority, so that a replay of many runs does not delay all new runs of their key.
         await wait_for_limits(session, [row], again=False)
         if row["hooks"] & RunHook.THREAD:
             await _reopen_thread(session, run_id, row["ordering_key"])

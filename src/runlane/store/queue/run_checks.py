@@ -55,7 +55,7 @@ def _within(value: Any, least: str, most: str, kind: Any) -> tuple[ColumnElement
 def _is_root(found: FromClause) -> ColumnElement[bool]:
     parents = run_children.join(idempotency_keys, idempotency_keys.c.key == run_children.c.key)
     is_child = (idempotency_keys.c.run_id == found.c.id, run_children.c.run_id != found.c.id)
-    # A scalar, here and below: for `exists` the planner may read the whole other table once.
+    # Here and below a scalar subquery is used, because for `exists` the planner may read the whole other table once.
     parent = select(run_children.c.run_id).select_from(parents).where(*is_child).limit(lit(1)).scalar_subquery()
     return or_(~bindparam("roots_only", type_=Boolean()), parent.is_(None))
 

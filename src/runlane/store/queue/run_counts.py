@@ -16,7 +16,7 @@ from runlane.store.sql.expressions import lit, member, optional
 from runlane.store.sql.schema import tenants
 from runlane.store.sql.statement import Dialect, Statement
 
-# Of each status.
+# The maximum number of counted runs of each status.
 MAX_COUNTED: Final = 1_000
 
 _INDEXES: Final = tuple(index for index in RunIndex if index.by_status)

@@ -107,7 +107,7 @@ def _running(index: RunIndex) -> Select[Any]:
         c.status == lit(Status.RUNNING),
         bindparam("with_running", type_=Boolean()),
         member(c.tenant, "tenants"),
-        # Not by the index of ids: the running runs are read by the index that has only them.
+        # The running runs are read by the index that has only them, and not by the index of ids.
         *_within(by_key_only(c.id)),
         *_checks(index),
     )
@@ -145,7 +145,8 @@ def _search(index: RunIndex, dialect: Dialect) -> Statement:
         found = _newest(index)
     ids = found.subquery("ids")
     page = select(ids.c.id).order_by(by_key_only(ids.c.id).desc()).limit(_limit).subquery("page")
-    # Sorted by the caller: for an order here, Postgres might read all runs by their index, and join this page to them.
+    # The caller sorts the rows: for an order here, Postgres might read all runs by their index, and join this page to
+    # them.
     return Statement(
         f"list_by_{index}",
         select(runs, STARTED_AT).select_from(page.join(runs, runs.c.id == page.c.id)),

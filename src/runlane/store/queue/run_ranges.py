@@ -19,7 +19,7 @@ from runlane.store.sql.statement import Dialect
 
 
 class RunIndex(StrEnum):
-    """What the runs of a list are found by."""
+    """The index by which the runs of a list are found."""
 
     ID = "id"
     STATUS = "status"

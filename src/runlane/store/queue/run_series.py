@@ -1,6 +1,6 @@
 """Roll-ups of runs per minute and per hour, written once per bucket from accepted and ended runs, and read as series.
 
-A minute is counted when it is over, through the primary key (ids sort by time) and the index of ended runs; counting it
+A minute is counted after its end, through the primary key (ids sort by time) and the index of ended runs; counting it
 again replaces it. Rows of every tenant together have an empty tenant, so that the figures of a platform are read as
 fast as those of one tenant. The row without tenant, lane and target marks a minute as counted.
 """
@@ -43,7 +43,7 @@ HOUR: Final = 3600
 ALL_TENANTS: Final = ""
 KEPT_MINUTES_SECONDS: Final = 48 * HOUR
 MAX_ROWS: Final = 100_000
-# A lane, a target and a tenant: what a row of a bucket is about.
+# The group of a row: a lane, a target and a tenant.
 Group = tuple[str, str, str]
 
 _from = bindparam("from_us", type_=BigInteger())

@@ -32,7 +32,7 @@ STARTED_AT = func.coalesce(
 ).label("started_at")
 
 _holder = runs.alias("holder")
-# By the unique index on holders, and only for a run that is blocked.
+# The holder is found by the unique index on holders, and only for a blocked run.
 _blocked_by = (
     select(_holder.c.id)
     .where(

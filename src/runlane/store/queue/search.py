@@ -33,7 +33,7 @@ _ABOVE, _BELOW = "zzzz", ""
 WINDOW = 10_000
 # A list by tag looks up each run that it examines, which takes longer.
 _TAG_SHARE = 4
-# So does a filter that reads other rows of each run.
+# A filter that reads other rows of each run takes longer, too.
 _LOOKUP_SHARE = 4
 # Ids contain the time of the process that accepted the run; it may differ from the database's by this much.
 MAX_SKEW_US: Final = 600 * 1_000_000
@@ -358,5 +358,5 @@ async def _parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
 
 
 def escaped(text: str) -> str:
-    """Return text for a LIKE pattern in which it stands for itself."""
+    """Return text escaped for a LIKE pattern, which then matches it literally."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -18,7 +18,7 @@ _SECOND_US: Final = 1_000_000
 
 
 class SeriesBy(StrEnum):
-    """What the points of a series are grouped by."""
+    """The property by which the points of a series are grouped."""
 
     NONE = "none"
     LANE = "lane"
@@ -28,7 +28,7 @@ class SeriesBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SeriesQuery:
-    """Which runs, in which time, in buckets of which length."""
+    """Selects the runs and the time of a series, and the length of its buckets."""
 
     from_us: int | None
     to_us: int | None
@@ -59,7 +59,7 @@ async def read_run_series(database: Database, wanted: SeriesQuery) -> RunSeries:
     given = {"tenant": wanted.tenant, "lane": wanted.lane, "target": wanted.target}
     rows, counted = await read_series_rows(database, seconds, start, to, by_tenant=by_tenant, **given)
     if seconds == HOUR:
-        # The hour that is not over yet has its minutes alone.
+        # The current hour is not counted yet, so its minutes are added.
         since = max(start, counted or start)
         more, counted = await read_series_rows(database, MINUTE, since, to, by_tenant=by_tenant, **given)
         rows += more

@@ -89,7 +89,7 @@ async def _withdraw(session: Session, key: str, max_running: int) -> tuple[Notic
         admitted = (await session.fetch(FIND_LIMIT, key=key))[0]["admitted"]
         if admitted <= max_running:
             break
-        # A run that a claim takes at this moment is waited for, and is not among them.
+        # The change waits for a claim in progress. A run that the claim takes is not among the queued ones.
         found = await session.fetch(WITHDRAWABLE, key=key, most=admitted - max_running)
         ids = sorted(row["id"] for row in found)
         if not ids:

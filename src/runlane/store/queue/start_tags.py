@@ -90,7 +90,7 @@ NO_TAG = Placement(None, None)
 
 def _next_tag(lane: ColumnElement[str], point_us: ColumnElement[int], *sources: FromClause) -> ColumnElement[int]:
     """Return the start tag of the run that is next; null if none is ready."""
-    # A run without a tag has the one that its time of acceptance gives it.
+    # The tag of a run without a start tag is computed from its time of acceptance.
     tag = func.coalesce(runs.c.start_tag, runs.c.rank + cast(runs.c.priority, BigInteger) * point_us).label("start_tag")
 
     def best(which: Callable[[Any], Any], found: Select[Any]) -> ColumnElement[int]:
@@ -99,8 +99,8 @@ def _next_tag(lane: ColumnElement[str], point_us: ColumnElement[int], *sources: 
 
     in_lane = runs.c.lane == lane
     free = select(tag).where(READY, in_lane).order_by(runs.c.rank).limit(lit(_HEAD))
-    # Tenants with limits have queues of their own, and one that is at its limit stands still. So the latest tag that
-    # has started counts.
+    # Tenants with limits have queues of their own, and the queue of a tenant at its limit does not advance. The latest
+    # tag that has started is therefore used.
     running = select(tag).where(runs.c.status == lit(Status.RUNNING), in_lane).limit(lit(_MOST_RUNNING))
     limited = select(tag).where(READY_LIMITED, in_lane).order_by(runs.c.tenant, runs.c.rank).limit(lit(1))
     any_limited = exists().where(READY_LIMITED, in_lane).correlate(*sources)
@@ -335,7 +335,7 @@ async def _lane_times_of(session: Session, kinds: set[tuple[str, str]]) -> dict[
     """Return the clocks of the lanes of these targets with their declared lanes; note them once a minute."""
     rows = await session.fetch(_LANE_TIMES, sorted(kinds))
     times = {(row["target"], row["declared"]): _lane_time(row) for row in rows}
-    # Counted once per lane, however many kinds use it.
+    # A clock is read once per lane, however many kinds use the lane.
     due = {
         row["lane"]: (row["lane"], row["now"], virtual_time(row["next_tag"], row["now"]))
         for row in rows

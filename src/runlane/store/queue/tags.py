@@ -91,7 +91,7 @@ async def set_tags(session: Session, run_ids: Sequence[str], change: TagChange) 
     different = [run for run in changed if run.new != run.old]
     if different:
         await session.fetch(_SET, [(run.run_id, tags_json(run.new)) for run in different])
-        # By their names: marks stay.
+        # Tags are removed by their names, so that marks stay.
         old = sorted({tag for run in different for tag in run.old})
         await session.fetch(_REMOVE, ids=session.texts([run.run_id for run in different]), tags=session.texts(old))
         await add_tags(session, ((run.tenant, run.run_id, run.new) for run in different))

@@ -53,7 +53,7 @@ _PAY = Statement(
 
 
 async def refusals(session: Session, groups: Sequence[tuple[str, Sequence[str]]]) -> list[Refusal | RateQuota | None]:
-    """Return for each group of runs of a tenant why it is rejected as a whole, or what is left of the tenant's rate.
+    """Return for each group of runs of a tenant why it is rejected as a whole, or the remaining rate of the tenant.
 
     A group is a tenant with the inputs of its runs. Earlier groups come first.
     """

@@ -90,7 +90,7 @@ _last_sign_of_life = case(
     (runs.c.recorded_at > runs.c.claimed_at, runs.c.recorded_at),
     else_=runs.c.claimed_at,
 )
-# Lanes are looked up only if one of them has a timeout.
+# Lanes are read only if one of them has a timeout.
 _is_stale = and_(
     exists().where(lanes.c.stale_timeout_minutes.is_not(None)),
     _last_sign_of_life < now_us() - _stale_minutes * lit(60_000_000),

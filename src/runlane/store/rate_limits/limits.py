@@ -47,7 +47,7 @@ class Slowdown:
 
 @dataclass(frozen=True, slots=True)
 class LimitSnapshot:
-    """What a worker checks before a call. A credential that is not in `limits` has its defaults."""
+    """The limits and back-offs that a worker checks before a call. A credential without `limits` has its defaults."""
 
     limits: Mapping[str, ProviderLimits]
     slow: Mapping[str, Slowdown]

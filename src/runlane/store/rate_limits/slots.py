@@ -127,7 +127,7 @@ _ROOM = Statement(
         *(_of_limits(name) for name in ("in_flight", "requests_per_minute", "tokens_per_minute", "updated_at")),
         _of_states("slow_until"),
         _of_states("slow_reason"),
-        # Without its own lease, since a request is repeated when its response was lost.
+        # The own lease is excluded, because a request is repeated when its response was lost.
         _one(
             func.count(),
             _leased,
@@ -137,7 +137,7 @@ _ROOM = Statement(
         _one(func.count(), _leased, provider_leases.c.expires_at <= _now).label("expired"),
         _of_minute("requests"),
         _of_minute("tokens"),
-        # Deleted about once a minute and not in every second.
+        # The rows are deleted about once a minute and not in every second.
         _one(
             func.count(),
             provider_seconds.c.credential == _credential,

@@ -1,4 +1,4 @@
-"""Buffered slots: they start when the open runs of their schedule have ended, in the transaction that ends the last.
+"""Buffered slots, which start in the transaction that ends the last open run of their schedule.
 
 That transaction holds the locks of the ordering keys of the runs that it ends, and no others. Where the next run needs
 another lock (its schedule has a new ordering key, or its tenant has limits, which are counted under the tenant's lock),
@@ -127,7 +127,7 @@ async def start_buffered(
     """
     waiting = set(uids)
     released: list[ReleasedRun] = []
-    # A slot whose run is refused is recorded, and the next one has its turn.
+    # A slot whose run is refused is recorded, and the next slot is tried.
     for _ in range(MAX_BUFFERED + 1):
         if not waiting:
             break
@@ -145,7 +145,7 @@ async def start_buffered(
 def _may_start(row: Row, prepared: PreparedRun, held: Collection[str] | None) -> bool:
     if held is None:
         return True
-    # Keys of flow control are locked before the rows of runs, and this transaction has ended some.
+    # Keys of flow control are locked before the rows of runs, but this transaction has already locked such rows.
     return (
         bool(row["free"])
         and prepared.run.flow is None

@@ -1,7 +1,7 @@
 """Changes of schedules by people and by syncs. Each is one transaction, and is in the audit log.
 
-`version` goes up with every change, `generation` with a change of the times: slots before an edit are decided by the
-times of then, and the new times begin after it.
+Every change increases `version`, and a change of the times also increases `generation`: slots before an edit are
+decided by the earlier times, and the new times begin after it.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def draft(
     keeps = known is not None and same_times and known.next_at_us is not None
     seed = spread_seed(settings.id, generation)
     next_at = known.next_at_us if known is not None and keeps else first
-    assert next_at is not None  # noqa: S101 - one of the two is a slot
+    assert next_at is not None  # noqa: S101 - at least one of the two is set
     ended = settings.max_firings is not None and known is not None and known.fired >= settings.max_firings
     return StoredSchedule(
         uid=new_id("sched") if known is None else known.uid,
@@ -277,7 +277,7 @@ def _parameters(fresh: StoredSchedule) -> dict[str, Any]:
 
 
 def _cron_columns(fresh: StoredSchedule) -> dict[str, Any]:
-    """Return what crons are found by; null for other schedules."""
+    """Return the columns by which crons are found; null for other schedules."""
     target = fresh.settings.target
     is_cron = target.kind == "assistant"
     thread = None if target.thread_id is None else thread_key(fresh.tenant, target.thread_id)
@@ -348,6 +348,6 @@ async def _audit(
 
 
 def _audited(schedule: StoredSchedule) -> Mapping[str, Any]:
-    # The input may be large and confidential; that it changed is visible by the version.
+    # The input may be large and confidential; the version shows that it has changed.
     settings = schedule.settings.model_dump(mode="json", exclude_defaults=True, exclude={"input", "message"})
     return {**settings, "version": schedule.version, "source": schedule.source}

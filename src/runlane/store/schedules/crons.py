@@ -34,7 +34,7 @@ SORT_COLUMNS: Final[Mapping[str, ColumnElement[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CronFilter:
-    """Which crons are found: all conditions that are given hold."""
+    """Selects crons: all given conditions must hold."""
 
     assistant_id: str | None = None
     thread_id: str | None = None
@@ -103,7 +103,7 @@ _DELETE_OF_ASSISTANT: Final = _delete_with("assistant", *_of_assistant)
 
 
 async def find_cron(database: Database, tenant: str, cron_id: str, rule: AccessRule | None = None) -> StoredSchedule:
-    """Return the schedule of a cron. One that the rule does not allow does not exist."""
+    """Return the schedule of a cron. A cron that the rule does not allow does not exist for the caller."""
     rows = await database.query(FIND, tenant=tenant, id=cron_id)
     found = stored(rows[0]) if rows and rows[0]["assistant_id"] is not None else None
     if found is None or (rule is not None and not rule.allows(found.settings.input["metadata"])):
@@ -134,7 +134,7 @@ async def count_crons(database: Database, tenant: str, wanted: CronFilter) -> in
 async def delete_crons_of_threads(session: Session, keys: Sequence[str]) -> None:
     """Delete the crons of deleted threads."""
     bound = session.texts(keys)
-    # Most threads have none, and threads of single runs are deleted with every run.
+    # Most threads have no crons, and threads of single runs are deleted with every run.
     if await session.fetch(_OF_THREADS, threads=bound):
         for statement in _DELETE_OF_THREADS:
             await session.fetch(statement, threads=bound)

@@ -1,4 +1,4 @@
-"""Schedules that are due, those of another zone database, and firings past their retention."""
+"""Read schedules that are due or computed with another zone database, and delete firings past their retention."""
 
 from __future__ import annotations
 

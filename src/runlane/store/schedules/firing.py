@@ -38,7 +38,7 @@ class SlotPlan:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Up to where the slots of a schedule are decided, the next one, and the current template of its task."""
+    """The last decided slot of a schedule, the next one, and the current template of its task."""
 
     cursor_us: int
     next: SlotTime | None
@@ -47,7 +47,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class FiringPlan:
-    """What to do about a schedule, prepared outside of the transaction from the schedule as it was read."""
+    """The plan for a schedule, prepared outside of the transaction from the schedule as it was read."""
 
     schedule: StoredSchedule
     kind: FiringKind
@@ -59,7 +59,7 @@ class FiringPlan:
 
 @dataclass(slots=True)
 class Applied:
-    """What a transaction did: firings by schedule, and what to notify when it has committed."""
+    """The result of a transaction: firings by schedule, and the notices to send after its commit."""
 
     firings: dict[str, list[Firing]] = field(default_factory=dict[str, list[Firing]])
     lanes: set[str] = field(default_factory=set[str])
@@ -164,7 +164,7 @@ async def _read_state(session: Session, plans: Sequence[FiringPlan], now_us: int
 
 
 def _holds_locks(plan: FiringPlan, state: _Pass, locked_runs: set[str]) -> bool:
-    """Return False if a run was started since the locks were taken; the next pass takes its locks, too."""
+    """Return False if a run was started after the locks were taken; the next pass takes the locks of that run, too."""
     if plan.overlap != "cancel_previous":
         return True
     return all(row["run_id"] in locked_runs for row in state.open.get(plan.schedule.uid, ()))
@@ -215,7 +215,7 @@ def may_fill(outcome: str) -> bool:
 
 
 def _replace(state: _Pass, applied: Applied, plan: FiringPlan, waiting: list[int]) -> None:
-    """Let a newer slot take the place of the buffered ones."""
+    """Replace the buffered slots by a newer one."""
     uid = plan.schedule.uid
     state.replaced += [(uid, slot, FiringOutcome.REPLACED.value, "overlap", None, None) for slot in waiting]
     fresh = applied.firings[uid]
@@ -246,7 +246,7 @@ def _add(
 
 
 async def _shrink_missed(session: Session, plan: FiringPlan, state: _Pass) -> None:
-    """Take the slots of a backfill out of the missed firings that stand for them."""
+    """Remove the slots of a backfill from the missed firings that include them."""
     slots = [item.at.slot_us for item in plan.slots]
     if not slots:
         return

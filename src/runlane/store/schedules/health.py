@@ -1,4 +1,4 @@
-"""What can be wrong with schedules, for `runlane doctor`."""
+"""Read the problems of schedules, for `runlane doctor`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _DEFINED = Statement(
 
 @dataclass(frozen=True, slots=True)
 class ScheduleHealth:
-    """How many schedules are active and overdue, and some that failed at their last slot or refer to nothing."""
+    """The numbers of active and overdue schedules, and some whose last slot failed or whose target does not exist."""
 
     active: int
     overdue: int
@@ -65,7 +65,7 @@ class ScheduleHealth:
 
 
 async def read_schedule_health(database: Database) -> ScheduleHealth:
-    """Return what is wrong with the schedules of all tenants."""
+    """Return the problems with the schedules of all tenants."""
     counts = (await database.query(_COUNTS))[0]
     failed = tuple(row["id"] for row in await database.query(_FAILED))
     targets = await database.query(_TARGETS)

@@ -34,7 +34,7 @@ _READ = Statement(
 
 
 class _DryRun(Exception):
-    """Rolls a transaction back and carries what it did."""
+    """Rolls a transaction back and carries its result."""
 
     def __init__(self, firings: list[Firing]) -> None:
         self.firings = firings

@@ -24,7 +24,7 @@ from runlane.store.sql.statement import Row, Statement
 
 _PARSED: Final = 4096
 _KNOWN_NAMES: Final = 500
-# Before any slot.
+# A time before every slot.
 _FIRST_MOMENT: Final = -(2**62)
 
 
@@ -32,7 +32,7 @@ _FIRST_MOMENT: Final = -(2**62)
 class StoredSchedule:
     """A schedule as it is stored; `text` is its settings as JSON.
 
-    `limited`: runs of its tenant are counted. `now_us` is the time of the read.
+    With `limited`, runs of its tenant are counted. `now_us` is the time of the read.
     """
 
     uid: str
@@ -68,12 +68,12 @@ class StoredSchedule:
 
     @property
     def seed(self) -> str:
-        """What the offset of its spread is computed from."""
+        """The value from which the offset of its spread is computed."""
         return spread_seed(self.id, self.generation)
 
     @property
     def times(self) -> ScheduleTimes:
-        """Its slots."""
+        """The slots of the schedule."""
         return times_of(self.text, self.anchor_at_us)
 
     @property
@@ -95,7 +95,7 @@ def times_of(settings: str, anchor_us: int) -> ScheduleTimes:
     return ScheduleTimes(parse_settings(settings), anchor_us)
 
 
-# What a StoredSchedule is read from.
+# The columns of a StoredSchedule.
 COLUMNS: Final = (
     schedules,
     now_us().label("now"),
@@ -149,7 +149,7 @@ _FIRINGS = Statement(
 
 
 def _latest(batch: FromClause) -> Select[Any]:
-    """Return the latest firings of some schedules: those from the slot on that so many firings are not older than."""
+    """Return the latest firings of some schedules: those from the slot of the oldest wanted firing on."""
     newer = schedule_firings.alias("newer")
     floor = (
         select(newer.c.slot)
@@ -163,7 +163,7 @@ def _latest(batch: FromClause) -> Select[Any]:
     floors = select(batch.c.uid, func.coalesce(floor, lit(_FIRST_MOMENT)).label("floor")).subquery("floors")
     in_floor = (schedule_firings.c.schedule_uid == floors.c.uid) & (schedule_firings.c.slot >= floors.c.floor)
     found = floors.join(schedule_firings, in_floor).outerjoin(runs, _own_run)
-    # Sorted by the caller: for an order here, Postgres might read all firings by their index.
+    # The caller sorts the rows: for an order here, Postgres might read all firings by their index.
     return select(schedule_firings, runs.c.status.label("run_status")).select_from(found)
 
 
@@ -189,7 +189,7 @@ def stored(row: Row) -> StoredSchedule:
 
 
 def schedule_value(found: StoredSchedule, warnings: tuple[str, ...] = ()) -> Schedule:
-    """Return what clients see of a schedule."""
+    """Return a schedule as clients see it."""
     settings = found.settings
     status = "paused" if found.paused_at_us is not None else "ended" if found.next_at_us is None else "active"
     return Schedule(

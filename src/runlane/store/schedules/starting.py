@@ -47,7 +47,7 @@ class PreparedRun:
     @classmethod
     def of_text(cls, text: str) -> PreparedRun:
         """Return a stored one."""
-        # Slots that were buffered by an earlier version have no thread.
+        # Slots that an earlier version buffered have no thread.
         fields, session_id, agent, message, *rest = load_json(text)
         run = NewRun(*fields)
         run = run._replace(
@@ -64,23 +64,23 @@ class PreparedRun:
 
 @dataclass(frozen=True, slots=True)
 class StartFailure:
-    """Why a slot started no run: a code for programs, and the error for people."""
+    """The reason why a slot started no run: a code for programs, and the error for people."""
 
     code: str
     detail: str
 
 
 def start_failure(error: RunlaneError) -> StartFailure:
-    """Return what is recorded of an error."""
+    """Return the recorded form of an error."""
     return StartFailure(error.code, clean_text(str(error), _MAX_DETAIL))
 
 
 async def start_runs(
     session: Session, prepared: Sequence[PreparedRun], changes: list[RunChange] | None = None
 ) -> list[Accepted | StartFailure]:
-    """Accept runs, each by itself: one that is refused does not affect the others. The caller holds their locks.
+    """Accept runs, each separately: a refused run does not affect the others. The caller holds their locks.
 
-    `changes` gets those of runs that a new run of their thread interrupts.
+    `changes` gets the changes of the runs that a new run of their thread interrupts.
     """
     plain = [item.run for item in prepared if item.session_id is None and item.thread is None]
     verdicts = iter(await accept(session, plain, [1] * len(plain)) if plain else [])

@@ -44,7 +44,7 @@ async def settle_schedules_of_files(
 ) -> None:
     """Store the schedules that a sync contains and remove others. `changed` are those that are new or differ.
 
-    A pause stays: an operator's decision is not a part of a file.
+    A pause stays, because an operator's decision is not part of a file.
     """
     limits = await limits_in(session, tenant)
     present = {row["id"] for row in await session.fetch(_NAMES, tenant=tenant, source=FILES)}

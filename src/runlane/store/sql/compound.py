@@ -100,7 +100,7 @@ class CompoundWrite:
         return compiled.sql, bind(compiled, "postgresql", self._columns, params, members)
 
     def texts(self, dialect: Dialect) -> dict[str, str]:
-        """Return every SQL string that may be sent, by what it is used for."""
+        """Return every SQL string that may be sent, by its use."""
         if dialect == "postgresql":
             texts = {"": self.compiled().sql}
             return {**texts, "one member": self.single().sql} if self._columns and not self._as_arrays else texts
@@ -139,7 +139,7 @@ class CompoundWrite:
         return bind(part, "sqlite", self._columns, {**params, "changed_json": changed}, uses_batch)
 
     def changed(self, rows: Sequence[Row], members: Sequence[Sequence[Any]] | None) -> list[list[Any]]:
-        """Return the head's rows and what they carry as lists; RETURNING of SQLite can name one table only."""
+        """Return the head's rows with their carried columns as lists: RETURNING of SQLite can name only one table."""
         if not self._carries or members is None:
             return [[row[name] for name in self._returns] for row in rows]
         positions = {name: position for position, name in enumerate(self._columns)}

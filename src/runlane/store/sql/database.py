@@ -1,8 +1,8 @@
-"""The database seam: what the store needs of a database, independent of which one it is.
+"""The database seam: the interface of the store to a database, the same for Postgres and SQLite.
 
-A transaction is one async function over a Session. On Postgres its awaits are round trips; on SQLite they
-complete at once and the whole function runs in the database's thread in a single hop. So each transaction is
-written once. It must await nothing but its session.
+A transaction is one async function over a Session. On Postgres its awaits are round trips; on SQLite they complete at
+once and the whole function runs in the database's thread in a single hop. Each transaction is therefore written once.
+It must await nothing but its session.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Session(Protocol):
         ...
 
     async def try_lock(self, key: int) -> bool:
-        """Take such a lock if it is free."""
+        """Take a lock of this kind if it is free."""
         ...
 
     def texts(self, values: Sequence[str]) -> Any:
@@ -87,7 +87,7 @@ class Database(Protocol):
 
     @property
     def steady_since(self) -> float:
-        """Since when, on the monotonic clock, no connection broke. Other processes may have lost theirs, too."""
+        """The monotonic time since which no connection broke. Other processes may lose theirs at the same time."""
         ...
 
     @property

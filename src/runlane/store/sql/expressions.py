@@ -52,7 +52,7 @@ def now_once() -> ColumnElement[int]:
 
 
 class database_started_us(FunctionElement[int]):  # noqa: N801
-    """When the database server started; 0 on SQLite, which has no server."""
+    """The time at which the database server started; 0 on SQLite, which has no server."""
 
     type = BigInteger()
     inherit_cache = True
@@ -97,7 +97,7 @@ class byte_size(FunctionElement[int]):  # noqa: N801
 
 @compiles(byte_size, "postgresql")
 def _byte_size_postgres(element: byte_size, compiler: SQLCompiler, **kw: Any) -> str:
-    # Of a large value, it reads the stored length alone.
+    # For a large value, it reads only the stored length.
     return f"octet_length({compiler.process(element.clauses, **kw)})"
 
 
@@ -239,7 +239,7 @@ MARK = transaction_mark().label("mark")
 
 
 def lit(value: str | int) -> ColumnElement[Any]:
-    """Return a literal constant. A bound status would hide from Postgres that a partial index applies."""
+    """Return a literal constant. With a bound status, Postgres would not use a partial index for that status."""
     if isinstance(value, str):
         if not value.replace("_", "").isalnum():
             raise ValueError(f"{value!r} is not a constant for a statement")
@@ -282,7 +282,7 @@ def member_number(value: Any, name: str) -> ColumnElement[bool]:
 
 
 def optional(name: str, column: ColumnElement[Any]) -> ColumnElement[bool]:
-    """The column equals the parameter `name`, a string, or the parameter is null."""
+    """Return the condition that the column equals the parameter `name`, a string, or that the parameter is null."""
     wanted = bindparam(name, type_=Text())
     return or_(cast(wanted, Text).is_(None), column == wanted)
 

@@ -167,7 +167,7 @@ def _upgrade_sqlite(path: Path) -> None:
 
     with _exclusive(path.with_name(f"{path.name}.upgrade")):
         engine = create_engine("sqlite://", creator=connect)
-        # One transaction for all migrations, so that a full disk leaves the schema as it was.
+        # One transaction for all migrations, so that a full disk leaves the schema unchanged.
         event.listen(engine, "begin", begin)
         try:
             with engine.connect() as connection:

@@ -27,8 +27,9 @@ T = TypeVar("T")
 
 # A frozen client is disconnected by the server after this long inside a transaction.
 IDLE_IN_TRANSACTION_MS = 5000
-# A client that froze or disappeared during a statement, which the server does not count as idle, after this long.
-# No transaction of Runlane takes nearly as long. Servers before 17 lack this; there only the keepalives below help.
+# The server ends a transaction after this time, even during a statement, when its client froze or disappeared. No
+# transaction of Runlane takes nearly as long. Servers before 17 lack this setting; there only the keepalives below
+# help.
 TRANSACTION_MS = 30_000
 
 _SESSION_SETTINGS = {
@@ -41,7 +42,8 @@ _SESSION_SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
 }
-# A client whose machine or network failed closes nothing; by default the server would keep its locks for hours.
+# A client whose machine or network failed does not close its connection; by default the server would keep its locks for
+# hours.
 _KEEPALIVES = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 
 CONNECTION_ERRORS = (
@@ -51,7 +53,7 @@ CONNECTION_ERRORS = (
     asyncpg.InsufficientResourcesError,  # disk full, too many connections
     asyncpg.ReadOnlySQLTransactionError,  # a standby: after a failover the next connection finds the primary
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the server's last message arrived, the end of the connection not yet
+    asyncpg.InternalClientError,  # the last message of the server has arrived, but not yet the end of the connection
     OSError,
     TimeoutError,
 )
@@ -183,7 +185,7 @@ class PostgresDatabase:
                 try:
                     status = await connection.fetchval(_STATUS.compiled("postgresql").sql, number)
                 except asyncpg.InvalidParameterValueError:
-                    return False  # a number that the server, after a crash, has not assigned again yet
+                    return False  # the server has crashed and has not assigned this number again yet
                 if status == "committed" and events:
                     # A server that crashed assigns numbers again that never reached its disk, so the number may belong
                     # to another transaction. Read after the status: an earlier snapshot might not see the events yet.
@@ -210,7 +212,7 @@ class PostgresDatabase:
     def forget(self) -> None:
         self._closed = True
         for connection in self._open:
-            with contextlib.suppress(Exception):  # its event loop is closed; only the socket has to be closed
+            with contextlib.suppress(Exception):  # the event loop is closed, so only the socket has to be closed
                 connection.terminate()
         self._open.clear()
         self._idle.clear()
@@ -302,7 +304,7 @@ class PostgresDatabase:
 
 
 async def _try_again(work: Callable[[], Awaitable[T]]) -> T:
-    """Repeat what the server ended because of another transaction."""
+    """Repeat a transaction that the server ended because of another one."""
     tries = 0
     while True:
         tries += 1

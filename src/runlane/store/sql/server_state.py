@@ -1,4 +1,4 @@
-"""What a Postgres server has to say before its schema is upgraded: size, rights of the role, half-built indexes."""
+"""The state of a Postgres server before an upgrade of the schema: size, rights of the role, half-built indexes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _INVALID = Statement(
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The size in bytes, the role and what it may do, and the names of invalid indexes."""
+    """The size in bytes, the role and its rights, and the names of invalid indexes."""
 
     size_bytes: int
     role: str

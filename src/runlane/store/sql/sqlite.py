@@ -1,7 +1,8 @@
 """SQLite behind the seam: the standard library's driver, one thread per open file, a whole transaction per hop.
 
-Every transaction begins IMMEDIATE, so a read that leads to a write cannot be overtaken and nothing is lost to a
-late lock upgrade. synchronous=FULL, because accepted means finished: the committer's batches pay for it.
+Every transaction begins IMMEDIATE, so no other write comes between a read and the write that follows from it, and no
+transaction fails at a late lock upgrade. synchronous=FULL makes every commit durable; the batches of the committer
+share its cost.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ class SqliteDatabase:
         return result, session.freed
 
     def _open_connection(self) -> sqlite3.Connection:
-        # Checked before the call in the thread as well: after close() no thread would ever return.
+        # Checked before the call in the thread as well, because after close() no thread would return.
         if self._connection is None:
             raise Unavailable(f"The database {self.path} is closed.")
         return self._connection

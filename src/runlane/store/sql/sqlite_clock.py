@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
-# Continues while the host is suspended. Elsewhere than on Linux, CLOCK_MONOTONIC does so itself.
+# This clock continues while the host is suspended. On systems other than Linux, CLOCK_MONOTONIC does so itself.
 _STEADY: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _SUFFIX: Final = "-clock"
 _OFFSET: Final = struct.Struct("=q")
@@ -37,7 +37,7 @@ class SqliteClock:
         try:
             while True:
                 _write_if_alone(descriptor)
-                # Waits for a process that is writing. Until the lock is released no other process writes.
+                # This waits for a process that is writing. No other process writes until the lock is released.
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 if os.fstat(descriptor).st_size >= _OFFSET.size:
                     return cls(descriptor)

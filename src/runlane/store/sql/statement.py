@@ -80,7 +80,7 @@ class Statement:
         return self._single
 
     def texts(self, dialect: Dialect) -> dict[str, str]:
-        """Return every SQL string that may be sent, by what it is used for."""
+        """Return every SQL string that may be sent, by its use."""
         texts = {"": self.rows_sql(1) if self.by_rows and dialect == "sqlite" else self.compiled(dialect).sql}
         if dialect == "postgresql" and self._columns:
             texts["one member"] = self.single().sql

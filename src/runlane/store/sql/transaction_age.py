@@ -1,4 +1,4 @@
-"""The age of the oldest open transaction. A long one keeps Postgres from removing dead rows, which slows down claims.
+"""The age of the oldest open transaction. A long one prevents Postgres from removing dead rows and slows down claims.
 
 A role sees the transactions of other roles only as a member of pg_read_all_stats.
 """

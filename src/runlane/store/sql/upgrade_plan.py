@@ -1,4 +1,4 @@
-"""What `runlane db upgrade` would do, and what it would meet. Read before an upgrade, on the schema of the old release.
+"""The plan of `runlane db upgrade`, and the running processes, read before an upgrade on the schema of the old release.
 
 The statements use only columns that every release has had since migrations record which code runs on their schema.
 """
@@ -53,7 +53,7 @@ class FleetState:
 
 
 def plan_upgrade(current: str | None) -> UpgradePlan:
-    """Return what an upgrade from a revision does. The revision must be one of this code, or None."""
+    """Return the plan of an upgrade from a revision. The revision must be one of this code, or None."""
     revisions = migrate.REVISIONS
     if current is None:
         return UpgradePlan(None, migrate.HEAD, revisions, beside=True)
@@ -81,7 +81,7 @@ def declared_compatibility() -> dict[str, str | None]:
 
 
 async def read_fleet(database: Database, revision: str) -> FleetState | None:
-    """Return the processes that an upgrade from this revision meets; None if the schema is too old to read them."""
+    """Return the live workers and bulk jobs before an upgrade; None if the schema is too old to read them."""
     if revision not in migrate.REVISIONS or revision < _FIRST_DECLARED:
         return None
     versions = {row["version"]: row["count"] for row in await database.query(_VERSIONS)}

@@ -27,7 +27,7 @@ SORT_COLUMNS: Final[Mapping[str, ColumnElement[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AssistantFilter:
-    """Which assistants are found: all conditions that are given hold. `name` is a part of the name in any case."""
+    """Selects assistants: all given conditions must hold. `name` is a part of the name, in upper or lower case."""
 
     graph_id: str | None = None
     name: str | None = None

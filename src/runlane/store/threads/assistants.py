@@ -47,7 +47,7 @@ _JSON = ("config", "context", "metadata")
 
 @dataclass(frozen=True, slots=True)
 class AssistantContent:
-    """What a version of an assistant consists of."""
+    """The content of a version of an assistant."""
 
     graph_id: str
     name: str
@@ -310,7 +310,7 @@ async def known_graphs(session: Session, tenant: str) -> list[str]:
 
 
 def _meant(assistant_id: str) -> list[str]:
-    """Return the ids of the assistants that a client may mean: a graph is before an agent of the same name."""
+    """Return the ids of the assistants that a client may mean. A graph precedes an agent with the same name."""
     named = [default_assistant_id(graph_id) for graph_id in (assistant_id, *native_candidates(assistant_id))]
     return [assistant_id, *named]
 

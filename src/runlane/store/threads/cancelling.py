@@ -28,7 +28,7 @@ _OPEN_RUNS = Statement(
     select(runs.c.id, runs.c.status)
     .select_from(thread_runs.join(runs, runs.c.id == thread_runs.c.run_id))
     .where(thread_runs.c.thread == _thread, runs.c.status.not_in(_ENDED))
-    # The newest first, so that no later run of the thread starts in between.
+    # The newest run comes first, so that no later run of the thread starts in between.
     .order_by(thread_runs.c.created_at.desc(), thread_runs.c.run_id.desc()),
     purpose="Find the runs of a thread that have not ended, newest first.",
 )

@@ -58,7 +58,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointQuery:
-    """Which checkpoints are read, newest first: of a thread or of all, of one namespace or of all.
+    """Selects checkpoints, newest first: of one thread or of all, of one namespace or of all.
 
     `after` is the last checkpoint of the previous page: its id, namespace and thread.
     """
@@ -240,7 +240,7 @@ async def records_of(session: Session, rows: Sequence[Row]) -> list[CheckpointRe
                 for channel, version in channels.items()
                 if (row["thread"], row["ns"], channel, version) in values
             },
-            # Sorted here, because the databases do not agree on the order of strings.
+            # The rows are sorted here, because the databases do not agree on the order of strings.
             writes=sorted(
                 writes.get((row["thread"], row["ns"], row["id"]), ()),
                 key=lambda write: (write.task_path, write.task_id, write.number),

@@ -78,7 +78,7 @@ _ORPHANED_WRITES = Statement(
     "delete_writes_without_checkpoint",
     delete(checkpoint_writes).where(
         checkpoint_writes.c.thread == _thread,
-        # Not NOT EXISTS: without hash joins, Postgres would compare every write with every checkpoint.
+        # `not exists` is not used: without hash joins, Postgres would compare every write with every checkpoint.
         tuple_(checkpoint_writes.c.ns, checkpoint_writes.c.checkpoint_id).not_in(
             select(checkpoints.c.ns, checkpoints.c.id).where(checkpoints.c.thread == _thread)
         ),
@@ -164,7 +164,7 @@ async def delete_checkpoints(session: Session, keys: Sequence[str]) -> None:
 
 
 async def delete_threads(session: Session, keys: Sequence[str], *, keep_runs: Sequence[str] = ()) -> None:
-    """Delete threads that have no open run. How the runs `keep_runs` ended stays until retention."""
+    """Delete threads that have no open run. The ends of the runs `keep_runs` stay until retention."""
     if not keys:
         return
     await delete_checkpoints(session, keys)
@@ -178,7 +178,7 @@ async def delete_threads(session: Session, keys: Sequence[str], *, keep_runs: Se
 
 
 async def remove_runs(session: Session, thread: str, run_ids: Sequence[str]) -> None:
-    """Delete what runs have stored in a thread, as if they had not been executed."""
+    """Delete everything that runs have stored in a thread, as if they had not been executed."""
     bound = session.texts(run_ids)
     await session.fetch(_CHECKPOINTS_OF_RUNS, thread=thread, run_ids=bound)
     await session.fetch(_WRITES_OF_RUNS, thread=thread, run_ids=bound)

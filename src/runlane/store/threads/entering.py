@@ -133,7 +133,7 @@ async def enter_threads(session: Session, starts: Sequence[ThreadStart]) -> dict
 
 
 def _check_visible(start: ThreadStart, row: Row | None) -> None:
-    """Raise UnknownThread for a thread that does not exist, or not for the caller."""
+    """Raise UnknownThread for a thread that does not exist, or that the caller may not see."""
     if row is None:
         if not start.creates:
             raise UnknownThread(start.thread_id)
@@ -142,7 +142,7 @@ def _check_visible(start: ThreadStart, row: Row | None) -> None:
 
 
 def _new_row(start: ThreadStart) -> Row:
-    """Return what the checks of a request read of a thread that is created for it."""
+    """Return the columns that the checks of a request read, for a thread that is created for it."""
     return {
         "key": start.key,
         "id": start.thread_id,
@@ -181,7 +181,7 @@ async def _open(session: Session, starts: Sequence[ThreadStart], rows: Mapping[s
     opened = [*await session.fetch(_CREATE_OPEN, created), *await session.fetch(_OPEN, changed)]
     ordinals = {row["key"]: row["run_count"] for row in opened}
     for start in starts:
-        if start.key not in ordinals:  # the lock of the key excludes it
+        if start.key not in ordinals:  # the lock of the key excludes this case
             raise UnknownThread(start.thread_id)
     return {start.run.id: ordinals[start.key] for start in starts}
 
@@ -192,7 +192,7 @@ def _ttl(start: ThreadStart) -> Ttl | None:
 
 async def _make_room(session: Session, start: ThreadStart, open_runs: int) -> tuple[RunChange, ...]:
     if start.turn is not None and open_runs:
-        # New input takes the place of a question that has no answer, as it does for graphs.
+        # New input replaces a question without an answer, as it does for graphs.
         asking = await asking_runs_in(session, start.key)
         withdrawn = await cancel_open_runs(session, start.key, CancelAction.INTERRUPT, actor=start.actor, only=asking)
         return (*withdrawn, *await _apply_strategy(session, start, open_runs - len(withdrawn)))

@@ -25,7 +25,7 @@ from runlane.store.sql.schema import (
 from runlane.store.sql.statement import Statement
 from runlane.store.threads.deletion import delete_threads, keep_latest
 
-# Few, because a thread may have many checkpoints.
+# The number is small, because a thread may have many checkpoints.
 THREADS_AT_ONCE: Final = 20
 
 _over = and_(threads.c.expires_at.is_not(None), threads.c.expires_at <= now_once(), threads.c.open_runs == lit(0))
@@ -61,7 +61,7 @@ def _drop(table: Table) -> Statement:
     )
 
 
-# Threads last: the others are found through them.
+# Threads are deleted last, because the other rows are found through them.
 _DROPS: Final = [
     _drop(table)
     for table in (
@@ -81,7 +81,7 @@ async def expire_threads(session: Session) -> int:
     if not found:
         return 0
     keys = [thread_ordering_key(row["tenant"], row["id"]) for row in found]
-    # Locks before rows. No run of these threads is accepted while they are held.
+    # Locks come before rows. No run of these threads is accepted while the locks are held.
     await session.lock(exclusive=key_locks(keys))
     rows = await session.fetch(_LOCK, keys=session.texts(sorted(map(key_of_thread, keys))))
     kept = [row["key"] for row in rows if row["ttl_strategy"] == PruneStrategy.KEEP_LATEST]

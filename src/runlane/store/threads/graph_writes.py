@@ -1,4 +1,4 @@
-"""What a graph stores: checkpoints, values of channels, writes of tasks, and the state in which a run left its thread.
+"""The writes of a graph: checkpoints, values of channels, writes of tasks, and the state of its thread after a run.
 
 A run that a worker executes stores them with `record()`, through the fence: the statements join the attempt that owns
 the run, so the checkpoint of an attempt that has lost its run is not stored. A saver outside a run stores the same rows
@@ -79,7 +79,7 @@ class ThreadResult:
 
 @dataclass(frozen=True, slots=True)
 class GraphWrites:
-    """What a graph stores in one transaction."""
+    """The writes of a graph in one transaction."""
 
     checkpoints: tuple[StoredCheckpoint, ...] = ()
     values: tuple[StoredValue, ...] = ()
@@ -116,7 +116,7 @@ class GraphWrites:
         return size + (len(self.thread.values or "") + len(self.thread.interrupts or "") if self.thread else 0)
 
 
-# The run, its attempt, and what it has written; without a run, what a saver has written.
+# The run, its attempt, and the writes of the attempt; without a run, the writes of a saver.
 OwnedWrites = tuple[str | None, int | None, GraphWrites]
 
 _OWNER: Final = {"run_id": Text(), "attempt": Integer()}
@@ -231,7 +231,7 @@ _STORE_WRITES_ALONE = Statement(
 
 def _set_result(batch: FromClause) -> Executable:
     b = batch.c
-    # Not EXISTS: Postgres would read all runs of threads to evaluate it.
+    # `exists` is not used, because Postgres would read all runs of threads to evaluate it.
     on_cancel = select(thread_runs.c.on_cancel).where(thread_runs.c.run_id == b.run_id).scalar_subquery()
     return (
         update(threads)
@@ -293,7 +293,8 @@ async def store_graphs(session: Session, written: Sequence[OwnedWrites], ended: 
     deleted = {row["key"] for row in changed if row["open_runs"] <= 1}
     kept = [item for item in written if item[2].thread is None or item[2].thread.thread not in deleted]
     await _store(session, kept, STORE_CHECKPOINTS, STORE_VALUES, STORE_WRITES)
-    # After the checkpoints: a thread whose state is older than its newest checkpoint is read from that.
+    # The state follows the checkpoints: if the state of a thread is older than its newest checkpoint, that checkpoint
+    # is read.
     await _set_results(session, [result for result in results if result[2].thread not in deleted])
     await session.fetch(SET_OUTCOMES, [(run_id, attempt, end.outcome) for run_id, attempt, end in results])
 
@@ -316,7 +317,7 @@ async def store_alone(session: Session, written: GraphWrites, run_id: str | None
 async def _store(
     session: Session, written: Sequence[OwnedWrites], heads: Statement, values: Statement, writes: Statement
 ) -> None:
-    # Values before checkpoints: a checkpoint that exists has its values.
+    # Values are stored before checkpoints, so that a checkpoint that exists has its values.
     await session.fetch(values, _value_members(written))
     await session.fetch(writes, _write_members(written))
     await session.fetch(heads, _checkpoint_members(written))

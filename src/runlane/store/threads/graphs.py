@@ -28,7 +28,7 @@ def _register(batch: FromClause) -> Executable:
     return given.on_conflict_do_update(
         index_elements=[graphs.c.id],
         set_={
-            # A graph that does not load keeps the description of the last worker that could load it.
+            # A graph that cannot be loaded keeps the description of the last worker that could load it.
             **{name: func.coalesce(given.excluded[name], graphs.c[name]) for name in _JSON},
             **{name: given.excluded[name] for name in ("description", "error", "updated_at")},
         },

@@ -44,9 +44,9 @@ from runlane.store.sql.statement import Row, Statement
 _MINUTE_US: Final = 60_000_000.0
 _END: Final = "\x1f"
 _AFTER_END: Final = "\x20"
-# Few, because an item may be large.
+# The number is small, because an item may be large.
 _PAGE: Final = 100
-# What a search reads at most, in characters of values and indexed text.
+# The maximum number of characters of values and indexed text that a search reads.
 MAX_SCANNED: Final = 128 * 1024 * 1024
 SWEPT_AT_ONCE: Final = 500
 # The rank constant of reciprocal rank fusion.
@@ -71,7 +71,7 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True)
 class NewItem:
-    """An item to store. `text` is what a search for words reads."""
+    """An item to store. `text` is the text that a search for words reads."""
 
     namespace: Namespace
     key: str
@@ -97,7 +97,7 @@ class ItemQuery:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuery:
-    """Which namespaces are listed. A label `*` of a prefix or suffix stands for any label."""
+    """Selects namespaces. A label `*` of a prefix or suffix stands for any label."""
 
     prefixes: Sequence[Namespace] = ()
     suffixes: Sequence[Namespace] = ()
@@ -328,16 +328,16 @@ async def _scan(session: Session, tenant: str, query: ItemQuery, enough: int | N
 
 
 async def _ranked_aside(rows: Sequence[Row], query: ItemQuery) -> list[StoredItem]:
-    """Rank items in a thread: all words below the prefix are compared, and the event loop serves others meanwhile."""
+    """Rank items in a thread, because all words below the prefix are compared and the event loop must not wait."""
     try:
         asyncio.get_running_loop()
-    except RuntimeError:  # a thread of SQLite executes the whole transaction
+    except RuntimeError:  # on SQLite, a thread executes the whole transaction
         return _ranked(rows, query)
     return await asyncio.to_thread(_ranked, rows, query)
 
 
 def _ranked(rows: Sequence[Row], query: ItemQuery) -> list[StoredItem]:
-    """Return the items by the sum of their reciprocal ranks; those that match in no way come last, without a score."""
+    """Return the items by the sum of their reciprocal ranks; items without a match come last, without a score."""
     by_words = score_texts(query.query or "", [row["text"] or "" for row in rows])
     rankings = [_ranks({number: score for number, score in enumerate(by_words) if score > 0})]
     if query.similarity is not None:

@@ -1,7 +1,7 @@
 """Runs of agents and orchestrations in threads: their turn of the conversation, and the messages that they leave.
 
 A thread of an agent is a chat session, so the agent receives the earlier turns. The session has the ordering key of the
-thread: its turns are started through the thread alone.
+thread, and its turns are started only through the thread.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ _ASKING = Statement(
 
 @dataclass(frozen=True, slots=True)
 class NativeTurn:
-    """What a run adds to the conversation of its thread. `session_id` and `turn` are set where it is accepted."""
+    """The turn that a run adds to its thread. `session_id` and `turn` are set where the run is accepted."""
 
     message: str
     session_id: str | None = None
@@ -160,7 +160,7 @@ async def enter_conversation(
 
 
 def check_target(row: Row, thread_id: str, target: str | None) -> None:
-    """Raise Conflict unless the thread is one of this agent or orchestration, or new. None is a graph."""
+    """Raise Conflict unless the thread is new or belongs to this agent or orchestration. The target None is a graph."""
     if row["native"] == target or (row["native"] is None and not row["run_count"]):
         return
     has = "a graph" if row["native"] is None else f'"{row["native"]}"'
@@ -168,7 +168,7 @@ def check_target(row: Row, thread_id: str, target: str | None) -> None:
 
 
 async def store_turn(session: Session, key: str, target: str, run: NewRun, turn: NativeTurn) -> None:
-    """Store the turn of an accepted run, and what its thread belongs to."""
+    """Store the turn of an accepted run, and the agent or orchestration of its thread."""
     await session.fetch(_BIND, key=key, target=target, session_id=turn.session_id)
     if turn.session_id is not None:
         await add_turn(
@@ -204,14 +204,14 @@ async def settle_native(session: Session, by_thread: Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """What a run adds to the state of its thread."""
+    """The messages that a run adds to the state of its thread."""
 
     messages: list[ThreadMessage]
     values: dict[str, Any]
 
 
 async def read_messages(session: Session, run_ids: Sequence[str]) -> dict[str, RunContent]:
-    """Return what runs add to their threads so far, by run."""
+    """Return the messages that runs have added to their threads so far, by run."""
     bound = session.texts(sorted(run_ids))
     found: dict[str, RunMessages] = {}
     results = await session.fetch(_RESULTS, ids=bound)

@@ -1,8 +1,8 @@
 """Stored values of graphs as plain JSON values, without importing the classes of the graph.
 
 LangGraph stores msgpack in which an object is an extension: its module, its class, and the arguments that rebuild it.
-Servers do not have the code of graphs, and importing a class that a row names would execute it. So each extension
-becomes what JSON shows of it: the fields of a model, the items of a set, the text of a date.
+Servers do not have the code of graphs, and importing a class that a row names would execute it. Each extension
+therefore becomes its JSON form: the fields of a model, the items of a set, the text of a date.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runlane.store.threads.checkpoints import Encoded
 _ARRAY: Final = 6
 _DELTA_SNAPSHOT: Final = 7
 _HIDDEN: Final = "**********"
-# Values that an installation has encrypted, or pickled, cannot be shown.
+# Values that an installation has encrypted or pickled cannot be shown.
 _OPAQUE: Final = "opaque_encoding"
 
 Decode = Callable[[Any], Any]
@@ -45,7 +45,7 @@ def plain_value(encoded: Encoded) -> Any:
 
 
 def _unpacked(data: bytes) -> Any:
-    # Imported when a server reads a value: it comes with the extra `langgraph`.
+    # Imported when a server reads a value, because the package belongs to the extra `langgraph`.
     import ormsgpack
 
     return _jsonable(ormsgpack.unpackb(data, ext_hook=_extension, option=ormsgpack.OPT_NON_STR_KEYS))

@@ -1,7 +1,7 @@
-"""The state of threads whose run was ended by another process than its worker: the reaper, or a cancellation.
+"""Refresh threads whose run another process than its worker has ended: the reaper, or a cancellation.
 
 A worker reports the state of the thread with the end of its run. A run that ends without its worker may have stored
-checkpoints that the thread does not show yet; their newest one is shown then.
+checkpoints that the thread does not show yet; the thread then shows the newest of them.
 """
 
 from __future__ import annotations

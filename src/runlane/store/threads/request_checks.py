@@ -42,7 +42,7 @@ async def check_request(session: Session, row: Row, request: GraphRequest) -> No
             raise NotFound(
                 f'The thread "{row["id"]}" has no checkpoint "{wanted}". See POST /threads/{row["id"]}/history'
             )
-    # The state after the open runs is not known yet, and a fork resumes an earlier one.
+    # The state after the open runs is not known yet, and a fork resumes an earlier state.
     if request.command is not None and "resume" in request.command and not row["open_runs"] and wanted is None:
         _check_resume(row, request.command["resume"])
 
@@ -51,7 +51,7 @@ def _check_resume(row: Row, resume: Any) -> None:
     by_task: dict[str, list[dict[str, Any]]] = {} if row["interrupts"] is None else load_json(row["interrupts"])
     known = {item["id"] for items in by_task.values() for item in items}
     if not known:
-        # A breakpoint and a cancelled run interrupt a thread, too, and ask nothing.
+        # A breakpoint and a cancelled run also interrupt a thread, but do not ask a question.
         raise Conflict(
             f'The thread "{row["id"]}" is {row["status"]} and does not wait for an answer. '
             "Send input to start the graph again, or neither input nor command to continue after a breakpoint."

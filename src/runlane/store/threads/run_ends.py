@@ -1,7 +1,7 @@
-"""What the end of a run settles in its thread, in the transaction that ends the run, whichever process ends it.
+"""Settle the end of a run in its thread, in the transaction that ends the run, whichever process ends it.
 
-The thread has one open run less, and the status that the run left. A cancelled run that is to be rolled back takes its
-checkpoints with it. A thread that was created for one run is deleted with the end of the run.
+The thread has one open run less, and gets the status that the run left. A cancelled run that is to be rolled back takes
+its checkpoints with it. A thread that was created for one run is deleted with the end of the run.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ async def settle_threads(session: Session, ended: Sequence[Row]) -> None:
 
 
 async def _settle_native(session: Session, ended: Sequence[Row], native: set[str], rolled_back: set[str]) -> None:
-    # Imported here: most threads are those of graphs.
+    # Imported here, because most threads are those of graphs.
     from runlane.store.chat.deletion import drop_turns
     from runlane.store.threads.native_runs import settle_native
 

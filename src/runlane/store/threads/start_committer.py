@@ -1,7 +1,8 @@
 """Accept the runs of concurrent requests in one transaction.
 
 While batches are being committed, later requests are collected for the next one, so batches grow with the load and a
-single request does not wait. A batch that fails is repeated request by request: an error reaches its own caller alone.
+single request does not wait. A batch that fails is repeated request by request, so that an error reaches only its own
+caller.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from runlane.store.sql.database import Database
 from runlane.store.threads.starting import StartedRun, start_runs
 from runlane.store.threads.thread_start import ThreadStart
 
-# The runs of one transaction: enough to make the commit cheap, few enough to keep it short.
+# The maximum number of runs in one transaction: enough to share the cost of a commit, few enough to keep it short.
 BATCH_SIZE: Final = 100
-# A second batch, so that requests do not wait behind one that waits for the lock of a thread.
+# Two batches, so that requests do not wait behind a batch that waits for the lock of a thread.
 BATCHES: Final = 2
 
 
@@ -28,7 +29,7 @@ class _Request(NamedTuple):
 
 
 class StartCommitter:
-    """Accepts runs of threads for all requests of a process. It needs no start: it works while requests wait.
+    """Accepts runs of threads for all requests of a process. It needs no start, because it works while requests wait.
 
     `ring` wakes a worker of each of these lanes.
     """
@@ -38,7 +39,7 @@ class StartCommitter:
         self._ring = ring
         self._waiting: deque[_Request] = deque()
         self._working: set[asyncio.Task[None]] = set()
-        # Counted here, since a task that has found nothing more to do is in the set for another moment.
+        # Counted here, since a task that has found nothing more to do stays in the set for another moment.
         self._active = 0
 
     async def start_runs(self, starts: Sequence[ThreadStart]) -> list[StartedRun]:

@@ -1,7 +1,7 @@
-"""Start runs of threads: what a new run does about the open runs of its thread is decided where it is accepted.
+"""Start runs of threads. The transaction that accepts a run decides its effect on the open runs of its thread.
 
 One transaction accepts the run, applies its strategy and changes the thread, under the lock of the ordering key that
-all runs of the thread have. So two requests at once are decided one after the other, and the runs of a thread are
+all runs of the thread have. Concurrent requests are therefore decided one after the other, and the runs of a thread are
 executed one at a time, in the order in which they were accepted.
 """
 

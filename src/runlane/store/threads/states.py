@@ -29,13 +29,13 @@ from runlane.store.threads.plain_values import plain_value
 
 State = dict[str, Any]
 
-# Each state of a history has all values, so the answer to one request could be many times the size of a thread.
+# Each state of a history has all values, so one response could be many times the size of a thread.
 MAX_HISTORY_BYTES: Final = 32 * 1024 * 1024
 _NO_TASK: Final = "00000000-0000-0000-0000-000000000000"
 _ERROR: Final = "__error__"
 _INTERRUPT: Final = "__interrupt__"
 _RETURN: Final = "__return__"
-# These describe a task and are not its output.
+# These channels describe a task and are not its output.
 _CONTROL: Final = frozenset({_ERROR, "__error_source_node__", _INTERRUPT, "__resume__"})
 _NOTHING: Final[Mapping[str, Any]] = {"next": [], "tasks": [], "channels": [], "single": False}
 
@@ -64,7 +64,7 @@ EMPTY_STATE: Final[Mapping[str, Any]] = {
 
 @dataclass(slots=True)
 class _TaskStatus:
-    """What the writes to a checkpoint say about one of its tasks."""
+    """The status of a task of a checkpoint, from the writes to the checkpoint."""
 
     output: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
     interrupts: list[Any] = field(default_factory=list[Any])
@@ -112,7 +112,7 @@ async def read_history(
 ) -> list[State]:
     """Return the states of a thread, newest first. `before` is the id of a checkpoint.
 
-    States that exceed MAX_HISTORY_BYTES together are left out from the first of them on, but for the newest.
+    The page ends before the first state that would exceed MAX_HISTORY_BYTES in total, but includes the newest state.
     """
     wanted = metadata or {}
     query: CheckpointQuery | None = CheckpointQuery(thread, ns, checkpoint_id, before)

@@ -37,7 +37,7 @@ _STATUSES: Final = {wire: [status.value for status in Status if run_status(statu
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run of a thread ended: its result, or its error. `interrupted`: the graph waits."""
+    """The end of a run of a thread: its result, or its error. With `interrupted`, the graph waits."""
 
     status: Status
     result: Any
@@ -280,7 +280,7 @@ def _thread_run(row: Row, thread_id: str) -> ThreadRun:
 
 
 def _kwargs(request: GraphRequest, row: Row, thread_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return what a run was asked to do, as clients see it."""
+    """Return the request of a run, as clients see it."""
     ids = {
         "run_id": row["run_id"],
         "thread_id": thread_id,

@@ -1,4 +1,4 @@
-"""Find threads. A page has a bound in bytes, because the values of a thread may have megabytes.
+"""Find threads. A page is bounded in bytes, because the values of a thread may have megabytes.
 
 The first statement reads the keys and sizes of the threads of a page, the second one the threads that the bound has
 room for. Values that the caller does not need are not read.
@@ -25,9 +25,9 @@ from runlane.store.sql.schema import run_waits, runs, thread_runs, threads
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.threads import thread_of
 
-# What the threads of one page have in total, in bytes of JSON. The first one is returned whatever its size.
+# The maximum size of a page in bytes of JSON. The first thread is returned whatever its size.
 MAX_PAGE_BYTES: Final = 16 * 1024 * 1024
-# JSON beyond this is parsed in a thread.
+# Larger JSON is parsed in a thread of the process.
 _PARSED_AT_ONCE: Final = 256 * 1024
 SORT_COLUMNS: Final[Mapping[str, ColumnElement[Any]]] = {
     "thread_id": threads.c.id,
@@ -40,7 +40,7 @@ SORT_COLUMNS: Final[Mapping[str, ColumnElement[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ThreadFilter:
-    """Which threads are found: all conditions that are given hold."""
+    """Selects threads: all given conditions must hold."""
 
     ids: Sequence[str] | None = None
     status: ThreadStatus | None = None

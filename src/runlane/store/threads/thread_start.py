@@ -1,4 +1,4 @@
-"""A run of a thread that is to be accepted: what it executes, in which thread, and what it does about open runs."""
+"""A run of a thread that is to be accepted: its target, its thread, and its effect on open runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ThreadStart:
     operation: Operation = Operation.RUN
     actor: str = "local"
     turn: NativeTurn | None = None
-    # Of a thread that is created for the run.
+    # The metadata and the time to live of a thread that is created for the run.
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ttl: DefaultTtl | None = None
     rule: AccessRule | None = None
@@ -69,7 +69,7 @@ class ThreadStart:
         values = {name: stored[name] for name in _SERIALIZED}
         request, strategy = GraphRequest.from_json(stored["request"]), MultitaskStrategy(stored["strategy"])
         turn = None if stored["message"] is None else NativeTurn(stored["message"])
-        # Starts that an earlier version has stored have neither.
+        # Starts that an earlier version has stored lack these two fields.
         ttl = None if stored.get("ttl") is None else DefaultTtl(*stored["ttl"])
         metadata = stored.get("metadata", {})
         return cls(**values, run=run, request=request, strategy=strategy, turn=turn, metadata=metadata, ttl=ttl)
@@ -91,5 +91,5 @@ class ThreadStart:
 
     @property
     def on_completion(self) -> str | None:
-        """What happens to the thread at the end of the run."""
+        """The effect of the end of the run on the thread."""
         return PruneStrategy.DELETE.value if self.deletes else None

@@ -40,7 +40,7 @@ _MINUTE_US: Final = 60 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """When a thread expires, and whether it is deleted then or its old checkpoints."""
+    """The expiry of a thread, and whether the thread or only its old checkpoints are deleted then."""
 
     minutes: int
     strategy: str

@@ -1,4 +1,4 @@
-"""Which threads and assistants an access rule allows. The databases decide, as they do for searches."""
+"""Check which threads and assistants an access rule allows. The databases decide, as they do for searches."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class ClaimedDeliveries:
 
 
 class _Taken(NamedTuple):
-    """What a claim took of one endpoint: `whole`, its whole share; `rate_limited`, less because of its rate."""
+    """The deliveries that a claim took of one endpoint: its `whole` share, or less because it is `rate_limited`."""
 
     ids: Sequence[str] = ()
     whole: bool = False
@@ -241,7 +241,7 @@ async def claim_deliveries(session: Session, slots: int, lease_us: int) -> Claim
     ids: list[str] = []
     taken: list[_Taken] = []
     for position, row in enumerate(endpoints):
-        # Each endpoint gets its share of the slots; what one leaves is for the next.
+        # Each endpoint gets its share of the slots; the next endpoint may use the slots that are left.
         share = -(-(slots - len(ids)) // (len(endpoints) - position))
         taken.append(await _claim_of(session, row, in_flight.get(row["id"], 0), share, lease_us))
         ids += taken[-1].ids
@@ -282,7 +282,7 @@ async def _claim_of(session: Session, endpoint: Row, in_flight: int, share: int,
 
 
 async def read_claimed(session: Session, ids: Sequence[str]) -> list[ClaimedDelivery]:
-    """Return claimed deliveries with what is sent, and the secrets that sign it."""
+    """Return claimed deliveries with their content, and the secrets that sign it."""
     if not ids:
         return []
     rows = await session.fetch(_READ, ids=session.texts(ids))

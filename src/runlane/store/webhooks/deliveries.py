@@ -73,7 +73,7 @@ _LIST = Statement(
     .limit(bindparam("limit", type_=Integer())),
     purpose="Read a page of webhook deliveries, newest first.",
 )
-# One statement, so that the status and the tries are of the same moment.
+# One statement, so that the status and the tries are of one snapshot.
 _READ = Statement(
     "read_webhook_delivery",
     select(
@@ -252,7 +252,7 @@ async def add_test(
 def unknown_delivery(delivery_id: str) -> NotFound:
     """Return the error for a delivery that does not exist."""
     return NotFound(
-        f'The webhook delivery "{delivery_id[:100]}" does not exist, or its retention time is over. '
+        f'The webhook delivery "{delivery_id[:100]}" does not exist, or its retention time has elapsed. '
         "See: runlane webhooks deliveries"
     )
 

@@ -184,7 +184,7 @@ async def create_endpoint(
     most: int,
     actor: str,
 ) -> WebhookEndpoint:
-    """Add an endpoint. Raises QuotaReached if the tenant has as many as it may; `most` is that of the server."""
+    """Add an endpoint. Raises QuotaReached at the quota of the tenant; `most` is the limit of the server."""
 
     async def work(session: Session) -> WebhookEndpoint:
         await session.lock(exclusive=[tenant_lock(tenant)])
@@ -239,7 +239,7 @@ async def set_endpoint(
 async def enable_endpoint(
     database: Database, endpoint_id: str, *, send_held: bool, actor: str
 ) -> tuple[WebhookEndpoint, int]:
-    """Enable an endpoint; send or discard what waited. Return the endpoint, and how many deliveries that was."""
+    """Enable an endpoint; send or discard the held deliveries. Return the endpoint and their number."""
 
     async def work(session: Session) -> tuple[WebhookEndpoint, int]:
         old = await lock_endpoint(session, endpoint_id)
@@ -296,7 +296,7 @@ async def rotate_secret(
 
 
 async def delete_endpoint(database: Database, endpoint_id: str, *, actor: str) -> WebhookEndpoint:
-    """Delete an endpoint with its secrets; what waited for it is discarded."""
+    """Delete an endpoint with its secrets; its pending deliveries are discarded."""
 
     async def work(session: Session) -> WebhookEndpoint:
         old = await lock_endpoint(session, endpoint_id)

@@ -1,4 +1,4 @@
-"""Messages that are sent once: that most of a budget or a quota is used, and that a budget is reached.
+"""Messages that are sent once: most of a budget or a quota is used, or a budget is reached.
 
 A row for each notice is stored with its message, so that any number of processes and attempts report a fact once. A
 tenant without endpoints has neither.
@@ -96,7 +96,7 @@ async def report_once(session: Session, given: Sequence[OnceMessage]) -> None:
     subjects = session.texts(sorted({item.subject for item in given}))
     rows = await session.fetch(_KNOWN, tenants=session.texts(owners), subjects=subjects)
     known = {_key(row) for row in rows}
-    # In one order, so that two transactions never wait for each other.
+    # The rows are written in one order, so that two transactions never wait for each other.
     added = await session.fetch(_ADD, sorted(keys.keys() - known))
     await store_messages(session, [keys[_key(row)] for row in added], subscriptions)
 
@@ -134,7 +134,7 @@ def _budget(tenant: str, notice: BudgetNotice, run_id: str | None = None, lane: 
         "lane": lane if of_run else None,
         "url": f"/api/v2/runs/{run_id}" if of_run else None,
     }
-    # With the limit: one that was raised is reported again.
+    # The subject includes the limit, so that a raised limit is reported again.
     subject = f"{f'{run_id}:' if of_run else ''}{cap.scope}:{cap.name}:{cap.limit_usd:g}"
     return OnceMessage(subject, not of_run, NewMessage(tenant, kind, data, run_id if of_run else None))
 

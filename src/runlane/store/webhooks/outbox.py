@@ -1,6 +1,6 @@
 """The outbox: messages and their deliveries, written by the transaction of the change that they report.
 
-So a crash can delay a message and never loses one, and a change that is rolled back sends nothing. The outbox only
+A crash can therefore delay a message but not lose it, and a change that is rolled back sends nothing. The outbox only
 inserts: a transaction that ends runs does not wait for a sender, and does not compete with others for an endpoint.
 """
 
@@ -45,7 +45,8 @@ class NewMessage(NamedTuple):
     """A message for the endpoints of a tenant.
 
     `data` is filtered by its `target`, `lane` and `tags`. `extras` are JSON strings by the names of `INCLUDED`, for the
-    endpoints that include them. `own` is where the run's own webhook goes. Without a time, it happens now.
+    endpoints that include them. `own` is the target of the run's own webhook. Without a time, the message has the
+    current time.
     """
 
     tenant: str
@@ -59,7 +60,7 @@ class NewMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What the outbox needs of an endpoint."""
+    """The fields of an endpoint that the outbox needs."""
 
     endpoint_id: str
     types: frozenset[str]

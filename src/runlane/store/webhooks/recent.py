@@ -11,7 +11,7 @@ from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import webhook_deliveries, webhook_endpoints
 from runlane.store.sql.statement import Row
 
-# Of how many deliveries the outcomes are counted.
+# The number of deliveries whose outcomes are counted.
 RECENT: Final = 100
 
 _latest = (

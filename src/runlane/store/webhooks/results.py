@@ -43,7 +43,7 @@ class TryResult:
 
 
 def _own(batch: FromClause) -> tuple[ColumnElement[bool], ...]:
-    """Return the fence: the delivery is still claimed as it was by the process that names it."""
+    """Return the fence: the condition that the delivery still has the claim that the result names."""
     b = batch.c
     return (
         webhook_deliveries.c.id == b.id,
@@ -165,7 +165,7 @@ async def record_tries(session: Session, results: Sequence[tuple[ClaimedDelivery
     """Store results; return how many passed the fence. Another process has sent the others since."""
     if not results:
         return 0
-    # Endpoints before deliveries, as in a claim.
+    # Endpoints are locked before deliveries, as in a claim.
     ids = session.texts(sorted({delivery.endpoint_id for delivery, _ in results}))
     endpoints = {row["id"]: row for row in await session.fetch(_LOCK, ids=ids)}
     ordered = sorted(results, key=lambda item: item[0].id)

@@ -1,4 +1,4 @@
-"""What is kept of webhooks: messages with their deliveries and attempts, deleted by age; and an overview for checks."""
+"""Retention of webhooks: delete messages with their deliveries and attempts by age. Also the overview for checks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _DELETES = [
         purpose="Delete old webhook messages.",
     ),
 ]
-# Deleted endpoints, and origins of runs' webhooks that were not used for a day, when nothing refers to them.
+# Selects deleted endpoints, and origins of runs' webhooks that were not used for a day, to which no row refers.
 _DELETE_UNUSED = Statement(
     "delete_unused_webhook_endpoints",
     delete(webhook_endpoints).where(
@@ -84,7 +84,7 @@ _DROPS = [
             delete(table).where(table.c.tenant == _of_tenant),
             purpose=f"Delete the {table.name.replace('_', ' ')} of a deleted tenant.",
         )
-        # Endpoints before deliveries, as in a claim.
+        # Endpoints are deleted before deliveries, as in a claim.
         for table in (
             webhook_endpoints,
             webhook_deliveries,
@@ -134,7 +134,7 @@ _OVERVIEW = Statement(
 class WebhookOverview:
     """Endpoints that are disabled or failing, and deliveries that are not done.
 
-    `untried`: one has been due for a minute.
+    `untried` means that a delivery has been due for a minute.
     """
 
     disabled: int

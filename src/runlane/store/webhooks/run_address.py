@@ -1,4 +1,4 @@
-"""The webhook URL of a run that has been accepted: set, read and remove it while the run has not ended."""
+"""Set, read and remove the webhook URL of an accepted run while the run has not ended."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _REMOVE = Statement(
 
 
 async def set_address(database: Database, tenant: str, run_id: str, url: str | None) -> None:
-    """Set where the end of a run is reported; None removes it. WrongState if the run has ended."""
+    """Set the URL to which the end of a run is reported; None removes it. WrongState if the run has ended."""
 
     async def work(session: Session) -> None:
         rows = await session.fetch(_LOCK, run_id=run_id, tenant=tenant)
@@ -62,6 +62,6 @@ async def set_address(database: Database, tenant: str, run_id: str, url: str | N
 
 
 async def read_address(database: Database, tenant: str, run_id: str) -> str | None:
-    """Return where the end of a run is reported."""
+    """Return the URL to which the end of a run is reported."""
     rows = await database.query(_READ, run_id=run_id, tenant=tenant)
     return rows[0]["url"] if rows else None

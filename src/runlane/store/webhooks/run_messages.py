@@ -276,7 +276,7 @@ def _actions(run_id: str, path: str, fields: Sequence[Mapping[str, Any]]) -> lis
     choices: list[Any] = []
     if len(asked) == 1:
         choices = [True, False] if asked[0].get("type") == "boolean" else asked[0].get("options") or []
-    # To edit a tool call needs its arguments, too.
+    # The answer that edits a tool call also needs its arguments.
     edits = any(field["name"] == ARGUMENTS for field in fields)
     complete = [choice for choice in choices if not (edits and choice == EDIT)]
     return [

@@ -24,12 +24,13 @@ tenants = Table(
     Column("on_cap", Text, nullable=False, server_default="fail"),
     # Its share of a lane relative to other tenants.
     Column("weight", Float, nullable=False, server_default="1"),
-    # More than one tenant exists, so its runs get start tags. The same in every row, because accepting a run reads it.
+    # True if more than one tenant exists, so that its runs get start tags. It is the same in every row, because the
+    # statement that accepts a run reads only the row of the tenant.
     Column("shares_lanes", Boolean, nullable=False, server_default=text("false")),
-    # How many schedules, and their shortest period; null for the defaults.
+    # The maximum number of schedules, and their shortest period; null for the defaults.
     Column("max_schedules", Integer),
     Column("min_schedule_seconds", Float),
-    # A quota counts its runs when they are accepted.
+    # True if a quota counts the runs of the tenant when they are accepted.
     Column("metered", Boolean, nullable=False, server_default=text("false")),
 )
 

@@ -1,4 +1,4 @@
-"""Which versions of the code can run on the schema."""
+"""The versions of the code that can run on the schema."""
 
 from __future__ import annotations
 

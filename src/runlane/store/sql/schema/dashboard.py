@@ -67,7 +67,7 @@ servers = Table(
     Column("figures", Text, nullable=False),
 )
 
-# What the runs of a tenant, a lane and a target did within a minute or an hour (`seconds`) that began at `bucket`, in
+# Figures of the runs of a tenant, a lane and a target within a minute or an hour (`seconds`) that began at `bucket`, in
 # seconds since the epoch. Waits and durations are JSON lists of counts.
 run_series = Table(
     "run_series",

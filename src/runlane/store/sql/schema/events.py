@@ -1,4 +1,4 @@
-"""Runs that start after others, stored events, what triggers made of them, and sources of incoming webhooks."""
+"""Runs that start after others, stored events, the outcomes of triggers, and sources of incoming webhooks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ run_dependencies = Table(
 )
 Index("run_dependencies_run", run_dependencies.c.run_id)
 
-# What the end of a run has left to a maintenance service: a run to cancel (`impossible`), or an ended run with more
-# dependents than one transaction settles (`ended`). Nearly always empty.
+# Work that the end of a run has left to a maintenance service: a run to cancel (`impossible`), or an ended run with
+# more dependents than one transaction settles (`ended`). The table is nearly always empty.
 dependency_work = Table(
     "dependency_work",
     metadata,
@@ -66,7 +66,7 @@ event_ids = Table(
 )
 Index("event_ids_received", event_ids.c.received_at)
 
-# The only state of a rate of events: up to when those that were accepted have used it up.
+# The only state of a rate of events: the time up to which the accepted events have used it up.
 event_rates = Table(
     "event_rates",
     metadata,
@@ -86,7 +86,7 @@ event_outcomes = Table(
     Column("reason", Text),
     Column("created_at", BigInteger, nullable=False),
     Column("decided_at", BigInteger),
-    # An evaluator works on it until then, or has put it off.
+    # The time until which an evaluator works on the pair or has postponed it.
     Column("claimed_until", BigInteger, nullable=False, server_default="0"),
 )
 Index("event_outcomes_trigger", event_outcomes.c.tenant, event_outcomes.c.trigger, event_outcomes.c.event_id)

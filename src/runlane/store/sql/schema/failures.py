@@ -33,12 +33,12 @@ dead_letters = Table(
     Column("assigned_to", Text),
     # The run that repeats this one: a restart or a fork.
     Column("retry_run_id", Text),
-    # Of the definition that the run was pinned to; null for tasks.
+    # The version of the definition that the run was pinned to; null for tasks.
     Column("version", Text),
 )
 Index("dead_letters_died", dead_letters.c.died_at)
 Index("dead_letters_tenant", dead_letters.c.tenant, dead_letters.c.died_at)
-# Counts and the usual lists read the open ones alone, however many were handled.
+# Counts and the usual lists read only the open letters, however many were handled.
 Index(
     "dead_letters_open",
     dead_letters.c.tenant,
@@ -54,16 +54,16 @@ Index(
     sqlite_where=dead_letters.c.retry_run_id.is_not(None),
 )
 
-# A change of many runs. `fence` goes up with every process that takes the job; `next_at` paces it.
+# A change of many runs. Every process that takes the job increases `fence`; `next_at` limits its rate.
 bulk_jobs = Table(
     "bulk_jobs",
     metadata,
     Column("id", Text, primary_key=True),
-    # Null: of all tenants.
+    # Null means all tenants.
     Column("tenant", Text),
     Column("action", Text, nullable=False),
     Column("options", Text, nullable=False),
-    # What selected the runs, as the caller gave it: {"filter": {...}} or {"ids": number}.
+    # The selection of the runs as the caller gave it: {"filter": {...}} or {"ids": number}.
     Column("selection", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("total", Integer, nullable=False),
@@ -96,7 +96,7 @@ bulk_items = Table(
     Column("no", Integer, primary_key=True),
     Column("run_id", Text, nullable=False),
     Column("state", Text, nullable=False),
-    # Of a refused one: why. Of a changed one: the run that was started, if one was.
+    # The reason for a refused run, and the run that the change of a run has started, if any.
     Column("code", Text),
     Column("reason", Text),
     Column("new_run_id", Text),

@@ -37,7 +37,7 @@ limit_waits = Table(
     Column("key", Text, nullable=False),
     Column("turn", Text, nullable=False),
     Column("place", BigInteger, nullable=False),
-    # It cancels the oldest admitted run of the key.
+    # True if the waiting run cancels the oldest admitted run of the key.
     Column("evicts", Boolean, nullable=False, server_default=text("false")),
     sqlite_with_rowid=False,
 )

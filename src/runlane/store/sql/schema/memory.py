@@ -12,8 +12,8 @@ from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary,
 
 from runlane.store.sql.schema.base import metadata
 
-# The words of an entry in Postgres. Without punctuation, because Postgres would make one word of an address or a path.
-# The word of the memory cannot be one of an entry: it contains a colon.
+# The words of an entry in Postgres. Punctuation is removed, because Postgres would make one word of an address or a
+# path. The word of the memory contains a colon, so it cannot be a word of an entry.
 MEMORY_WORDS: Final = (
     "(to_tsvector('simple'::regconfig, regexp_replace(({row}summary || ' '::text) || {row}text, "
     "'[^[:alnum:]]+'::text, ' '::text, 'g'::text)) || array_to_tsvector(ARRAY['memory:'::text || {row}memory_id]))"

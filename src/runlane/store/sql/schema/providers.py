@@ -18,7 +18,7 @@ provider_limits = Table(
     Column("updated_by", Text, nullable=False),
 )
 
-# One row per credential that was used or changed: the end of its back-off, and how many followed each other.
+# One row per credential that was used or changed: the end of its back-off, and the number of back-offs in a row.
 provider_states = Table(
     "provider_states",
     metadata,
@@ -39,7 +39,7 @@ provider_leases = Table(
 )
 Index("provider_leases_credential", provider_leases.c.credential)
 
-# What was used in each second of the last minute; `second` is since the epoch.
+# The usage in each second of the last minute; `second` is since the epoch.
 provider_seconds = Table(
     "provider_seconds",
     metadata,

@@ -37,17 +37,18 @@ runs = Table(
     Column("tenant", Text, nullable=False, server_default="default"),
     Column("limited", Boolean, nullable=False, server_default=text("false")),
     Column("first_seq", Integer, nullable=False, server_default="1"),
-    # Of the workers that were lost with this run (`losses`), those that executed no other run beside it.
+    # The workers that were lost with this run (`losses`) and executed no other run beside it.
     Column("lone_losses", Integer, nullable=False, server_default="0"),
-    # A quarantined run: how many other runs its worker may execute beside it. Null for all others.
+    # For a quarantined run: how many other runs its worker may execute beside it. Null for all other runs.
     Column("max_neighbors", Integer),
-    # The bits of RunHook: what else the end of this run must settle.
+    # The bits of RunHook: further work at the end of this run.
     Column("hooks", SmallInteger, nullable=False, server_default="0"),
-    # In a lane that tenants share: its virtual start time, from which its rank was made. Null in all others.
+    # In a lane that tenants share: the virtual start time of the run, from which its rank was computed. Null in other
+    # lanes.
     Column("start_tag", BigInteger),
     # The caller's group for fair shares inside its tenant.
     Column("fairness_key", Text),
-    # When its worker last stored something about it.
+    # The last time at which its worker stored something about it.
     Column("recorded_at", BigInteger),
     # The tags as a JSON list, for readers; null without tags. Lists by tag use `run_tags`, which changes with it.
     Column("tags", Text),
@@ -196,7 +197,7 @@ run_inputs = Table(
     Column("trace", Text),
     # Only for orchestrations: the versions they are pinned to, and the run they were forked from.
     Column("plan", Text),
-    # What started the run, if it was not a caller: a schedule and its slot, an event and its trigger.
+    # The origin of a run that no caller started: a schedule and its slot, or an event and its trigger.
     Column("origin", Text),
     # Its concurrency limits as a JSON list; null without any.
     Column("limits", Text),
@@ -302,12 +303,12 @@ run_waits = Table(
     Column("answered_at", BigInteger),
     Column("answered_by", Text),
     Column("settled_at", BigInteger),
-    # Of a wait for an event of the tenant: the values that it must have, and how old it may be. `looked_at` is null
-    # until the events before the wait were searched.
+    # For a wait for an event of the tenant: the values that the event must have, and its maximum age. `looked_at` is
+    # null until the events before the wait were searched.
     Column("match", Text),
     Column("lookback_us", BigInteger),
     Column("looked_at", BigInteger),
-    # What the person who answered has noted, and who reads the question at the moment.
+    # The note of the person who answered, and the caller that reads the question at the moment.
     Column("note", Text),
     Column("claimed_by", Text),
     Column("claimed_until", BigInteger),
@@ -359,7 +360,7 @@ idempotency_keys = Table(
     Column("created_at", BigInteger, nullable=False),
     # The end of the key's window; null for a key that is kept as long as its run.
     Column("expires_at", BigInteger),
-    # Of a start that a batch has collected: its part of the run.
+    # For a start that a batch has collected: its part of the run.
     Column("start_id", Text),
 )
 Index("idempotency_keys_run", idempotency_keys.c.run_id)

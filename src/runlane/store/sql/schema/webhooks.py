@@ -6,8 +6,8 @@ from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, Table
 
 from runlane.store.sql.schema.base import metadata
 
-# Of kind `endpoint`: an endpoint of a tenant. Of kind `run`: the origin of webhook URLs that runs were started with,
-# which has only the state of its health and rate. `paid_until` is the only state of the rate, as for tenants.
+# A row of the kind `endpoint` is an endpoint of a tenant. A row of the kind `run` is the origin of webhook URLs of
+# runs, which has only the state of its health and rate. `paid_until` is the only state of the rate, as for tenants.
 webhook_endpoints = Table(
     "webhook_endpoints",
     metadata,
@@ -72,7 +72,7 @@ run_webhooks = Table(
     sqlite_with_rowid=False,
 )
 
-# `body` is what is sent. Ids sort by time, so retention reads the primary key.
+# `body` is the body of the request. Ids sort by time, so retention reads the primary key.
 webhook_messages = Table(
     "webhook_messages",
     metadata,
@@ -129,7 +129,7 @@ Index("webhook_deliveries_tenant", webhook_deliveries.c.tenant, webhook_deliveri
 Index("webhook_deliveries_message", webhook_deliveries.c.message_id)
 Index("webhook_deliveries_run", webhook_deliveries.c.run_id, webhook_deliveries.c.endpoint_id)
 
-# What was reported once: that most of a budget or a quota is used. `day` is 0 for what is not counted by day.
+# The notices that were sent once: most of a budget or a quota is used. `day` is 0 for uses that are not counted by day.
 webhook_notices = Table(
     "webhook_notices",
     metadata,

@@ -28,11 +28,11 @@ workers = Table(
     Column("health_address", Text),
     # Since when an operator wants it to claim no more runs.
     Column("drain_requested_at", BigInteger),
-    # Of its process, as the last heartbeat reported them; null before the first one.
+    # Figures of its process, as the last heartbeat reported them; null before the first one.
     Column("memory_bytes", BigInteger),
     Column("cpu_percent", Float),
     Column("python", Text),
-    # The end of the grace period of a worker that stops: what it still executes then continues elsewhere.
+    # The end of the grace period of a worker that stops. Runs that it still executes then continue elsewhere.
     Column("drain_until", BigInteger),
 )
 
@@ -76,7 +76,7 @@ lane_kinds = Table(
     Column("updated_at", BigInteger, nullable=False),
 )
 
-# What keeps a lane from starting runs, besides its own switch: a lane with an active hold starts nothing.
+# The holds of lanes. A lane with an active hold starts no runs, even if it is enabled.
 lane_holds = Table(
     "lane_holds",
     metadata,
@@ -89,9 +89,9 @@ lane_holds = Table(
 )
 Index("lane_holds_lane", lane_holds.c.lane)
 
-# The finish tag of the last accepted run of a tenant (and fairness key, or '') in a lane.
-# Nanoseconds, so that shares of any weight stay exact. `charge` is what the latest accepted runs added. There is no
-# second index, because a busy tenant updates its row with every batch.
+# The finish tag of the last accepted run of a tenant (and fairness key, or '') in a lane. Nanoseconds, so that shares
+# of any weight stay exact. `charge` is the amount that the latest accepted runs added. There is no second index,
+# because a busy tenant updates its row with every batch.
 lane_shares = Table(
     "lane_shares",
     metadata,

@@ -1,4 +1,4 @@
-"""What else the end of a run settles, and what started it."""
+"""The hooks of a run, which its end settles, and the origin of a run."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What crons are found by, the ordinals of the runs of threads, and threads of agents and orchestrations."""
+"""Columns that find crons, the ordinals of the runs of threads, and threads of agents and orchestrations."""
 
 from typing import Any
 
