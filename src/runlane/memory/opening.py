@@ -58,7 +58,7 @@ class OpenMemory:
 
     service: MemoryService
     storage: MemoryStorage
-    files: OpenFiles | tuple[()] = ()
+    files: OpenFiles | None = None
     checkpointer: Checkpointer | None = None
     words: WordIndexing | None = None
     cleanup: MemoryFileCleanup | None = None
@@ -92,13 +92,13 @@ class OpenMemory:
                 log.warning("memory_sign_off_failed", problem=str(error))
         if self.storage.index is not None:
             await self.storage.index.close()
-        for file in self.files:
+        for file in self.files or ():
             await file.close()
         self._unlock()
 
     def forget(self) -> None:
         """Release the file after the event loop was closed."""
-        for file in self.files:
+        for file in self.files or ():
             file.forget()
         self._unlock()
 
