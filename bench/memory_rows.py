@@ -47,7 +47,7 @@ def memory_add_rows(report: Report) -> Iterator[Row]:
         "memory, plain loops that insert one row per commit, SQLite / Postgres, rows per second",
         [format_pair(*plain, 0)],
     )
-    for name, shown in ((HERE, "Postgres there"), (AWAY, "Postgres away")):
+    for name, shown in ((HERE, "Postgres available"), (AWAY, "Postgres away")):
         p50, p99 = (report.percentile(_MEASURE, "runlane", name, percent) for percent in (50, 99))
         late, disk = (report.percentile(_MEASURE, "runlane", name + control, 99) for control in (LATE, DISK))
         yield Row(

@@ -37,9 +37,9 @@ PAUSED: Final = ", replication paused"
 # The control beside a figure: wake-ups that were late, and writes that waited for the disk.
 LATE: Final = ", control, late wake-up"
 DISK: Final = ", control, disk"
-# While Postgres is there and while it is away, each beside the control.
+# With Postgres and without it, each beside the control.
 STEADY_LOAD: Final = 1_000
-HERE: Final = f"latency at {STEADY_LOAD:,} entries/s, Postgres there"
+HERE: Final = f"latency at {STEADY_LOAD:,} entries/s, Postgres available"
 AWAY: Final = f"latency at {STEADY_LOAD:,} entries/s, Postgres away"
 DRAIN: Final = "Postgres away, until its operations are replicated"
 # Half of the goal, in entries per second.
@@ -75,7 +75,7 @@ class _Measured:
         return cls(opened, ids, count)
 
     async def away(self, relay: Relay, seconds: float) -> None:
-        """Measure latencies while Postgres is there, then while it is away, and how long the log drains afterwards."""
+        """Measure latencies with Postgres, then without it, and how long the log drains afterwards."""
         count = round(STEADY_LOAD * seconds)
         async with self._control(HERE):
             await self._paced(HERE, STEADY_LOAD, 1, count)
