@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bench.rows import Row, format_pair, format_rate, format_seconds, format_times
 from bench.samples import Report
-from bench.systems.memory_node import DISK, HALF_LOAD, LATE, PAUSED
+from bench.systems.memory_node import AWAY, DISK, DRAIN, HALF_LOAD, HERE, LATE, PAUSED, STEADY_LOAD
 
 _MEASURE, _SEARCH = "memory_adds", "memory_search"
 _TENS = "adds, 10 entries per call"
@@ -47,6 +47,16 @@ def memory_add_rows(report: Report) -> Iterator[Row]:
         "memory, plain loops that insert one row per commit, SQLite / Postgres, rows per second",
         [format_pair(*plain, 0)],
     )
+    for name, shown in ((HERE, "Postgres available"), (AWAY, "Postgres away")):
+        p50, p99 = (report.percentile(_MEASURE, "runlane", name, percent) for percent in (50, 99))
+        late, disk = (report.percentile(_MEASURE, "runlane", name + control, 99) for control in (LATE, DISK))
+        yield Row(
+            f"memory, acknowledgement at {STEADY_LOAD:,} entries per second, {shown}, p50 / p99 ms",
+            [format_pair(p50, p99)],
+            "" if late is None or disk is None else f"the machine, p99: wake-up {late:.1f}, disk {disk:.1f}",
+        )
+    drained = report.median(_MEASURE, "runlane", DRAIN)
+    yield Row("memory, until the log of that time is replicated, s", [format_seconds(drained)])
     replicated = report.median(_MEASURE, "runlane", "replication alone")
     met = None if replicated is None else replicated >= _REPLICATED_GOAL
     yield Row("memory, operations replicated per second", [format_rate(replicated)], "", f"≥ {_REPLICATED_GOAL:,}", met)

@@ -22,6 +22,7 @@ class Relay:
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.recording = False
+        self._away = False
         self.sent: list[tuple[int, bytes]] = []
 
     @classmethod
@@ -43,7 +44,20 @@ class Relay:
         """Return the time of each number that the pattern finds."""
         return {int(found): at for at, data in self.sent for found in number.findall(data)}
 
+    def leave(self) -> None:
+        """Cut all connections and close new ones at once, as a host does whose server is down."""
+        self._away = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def come_back(self) -> None:
+        """Accept connections again."""
+        self._away = False
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._away:
+            writer.close()
+            return
         upstream, back = await asyncio.open_connection(HOST, self._target)
         for task in (
             asyncio.ensure_future(self._forward(reader, back, recorded=False)),

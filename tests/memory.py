@@ -11,9 +11,10 @@ from typing import Any
 
 from runlane.bus.memory import MemoryBus
 from runlane.domain.memory import MemoryEntry, NewEntry, shard_of
-from runlane.memory.opening import OpenMemory, open_memory
+from runlane.memory.opening import OpenFiles, OpenMemory, open_memory
 from runlane.memory.service import MemoryService
 from runlane.settings import Settings
+from runlane.store.memory.words_file import WordsFile
 from runlane.store.sql.database import Database, open_database
 from runlane.store.sql.migrate import upgrade
 from tests.harness import settings_for
@@ -133,3 +134,39 @@ async def check_log(database: Database, memory_id: str) -> None:
     last = (await read(database, head, memory=memory_id))[0]["last_seq"]
     assert [row["seq"] for row in rows] == list(range(1, last + 1))
     assert len({row["op_id"] for row in rows}) == len(rows)
+
+
+def connections(opened: OpenMemory) -> OpenFiles:
+    """Return the connections to a memory file."""
+    assert opened.files is not None
+    return opened.files
+
+
+async def check_index(opened: OpenMemory) -> None:
+    """Compare the index of words with one that is made of the entries that exist."""
+    assert opened.storage.words is not None
+    await opened.storage.words.catch_up()
+    words = connections(opened).words
+    assert await _rows_of(words, "words.memory_words") == await _rows_of(words, "temp.expected")
+
+
+async def _rows_of(words: WordsFile, table: str) -> list[tuple[Any, ...]]:
+    def read() -> list[tuple[Any, ...]]:
+        connection = words._open_connection()
+        schema, name = table.split(".")
+        if schema == "temp":
+            connection.execute("drop table if exists temp.expected")
+            connection.execute(
+                "create virtual table temp.expected using fts5(entry, summary, memory, content='', "
+                "tokenize='unicode61 remove_diacritics 2')"
+            )
+            connection.execute(
+                "insert into temp.expected (rowid, entry, summary, memory) select rowid, text, summary, "
+                "substr(memory_id, instr(memory_id, '_') + 1) from main.memory_entries where deleted_at is null"
+            )
+        connection.execute("drop table if exists temp.occurrences")
+        connection.execute(f"create virtual table temp.occurrences using fts5vocab('{schema}', '{name}', 'instance')")
+        rows = connection.execute("select term, doc, col, offset from temp.occurrences order by 1, 2, 3, 4").fetchall()
+        return [tuple(row) for row in rows]
+
+    return await words._thread.submit(read)

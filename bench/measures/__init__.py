@@ -93,6 +93,7 @@ class Sizes:
     webhooks: int = 10_000
     memories: int = 256
     memory_adds: int = 60_000
+    memory_away_seconds: float = 60
     memory_vectors: int = 100_000
     memory_plain_adds: int = 3_000
     listed: int = 1_000_000
@@ -115,6 +116,7 @@ QUICK = Sizes(
     graph_peer_timeout_seconds=1.0,
     memories=16,
     memory_adds=1_000,
+    memory_away_seconds=1,
     memory_vectors=2_000,
     memory_plain_adds=50,
     drain=(("runlane", 400), ("procrastinate", 100), ("taskiq-stream", 400)),

@@ -1,8 +1,9 @@
 """Memory: acknowledged adds per second over 256 memories, their latency at half that load, ordered reads, replication.
 
 The node is a process of its own. Adds are measured twice: while replication is paused, and beside it, with Postgres on
-the same processors. Beside them, in the same run: a plain loop that inserts rows into a SQLite file with
-synchronous=FULL, and one into Postgres, one commit per row. Both keep no order, no log and no words for search.
+the same processors; latencies also while Postgres is away. Beside them, in the same run: a plain loop that inserts rows
+into a SQLite file with synchronous=FULL, and one into Postgres, one commit per row. Both keep no order, no log and no
+words for search.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
 
 async def _runlane(servers: Servers, sizes: Sizes, repeat: int) -> AsyncGenerator[Sample]:
     with servers.workspace() as workspace:
-        arguments = [workspace.database_url, str(sizes.memories), str(sizes.memory_adds)]
+        numbers = (sizes.memories, sizes.memory_adds, sizes.memory_away_seconds)
+        arguments = [workspace.database_url, *(str(number) for number in numbers)]
         figures = await run_json_program(
             ["-m", "bench.systems.memory_node", *arguments], clean_environment({}), servers.log, _TIMEOUT_SECONDS
         )

@@ -1,6 +1,7 @@
 """A memory node in a process of its own, with the event loop and the garbage collector of `runlane serve`.
 
-Usage: python -m bench.systems.memory_node DATABASE_URL MEMORIES ADDS. Prints a list of [variant, unit, values] as JSON.
+Usage: python -m bench.systems.memory_node DATABASE_URL MEMORIES ADDS AWAY_SECONDS. Prints a list of [variant, unit,
+values] as JSON.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
+from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 import uvloop
 
+from bench.http_client import HOST
+from bench.relay import Relay
 from runlane.cli import GC_THRESHOLDS
+from runlane.domain.ids import new_id
 from runlane.domain.memory import CommitState, NewEntry
 from runlane.errors import MemoryBusy
 from runlane.memory.opening import OpenMemory, open_memory
@@ -32,6 +37,11 @@ PAUSED: Final = ", replication paused"
 # The control beside a figure: wake-ups that were late, and writes that waited for the disk.
 LATE: Final = ", control, late wake-up"
 DISK: Final = ", control, disk"
+# With Postgres and without it, each beside the control.
+STEADY_LOAD: Final = 1_000
+HERE: Final = f"latency at {STEADY_LOAD:,} entries/s, Postgres available"
+AWAY: Final = f"latency at {STEADY_LOAD:,} entries/s, Postgres away"
+DRAIN: Final = "Postgres away, until its operations are replicated"
 # Half of the goal, in entries per second.
 HALF_LOAD: Final = 10_000
 _TENANT: Final = "default"
@@ -47,12 +57,36 @@ class _Measured:
 
     def __init__(self, opened: OpenMemory, ids: list[str], count: int) -> None:
         assert opened.replicator is not None
+        assert opened.files is not None
         self._service = opened.service
         self._replicator = opened.replicator
-        self._file = opened.files[0].path
+        self._file = opened.files.writer.path
         self._ids = ids
         self._count = count
         self.figures: list[Figure] = []
+
+    @classmethod
+    async def of(cls, opened: OpenMemory, memories: int, count: int) -> Self:
+        """Create the memories, each with one entry."""
+        titles = [new_id("m").replace("_", "-") for _ in range(memories)]
+        ids = [(await opened.service.create_memory(_TENANT, title)).id for title in titles]
+        for memory_id in ids:
+            await opened.service.add_entry(_TENANT, memory_id, NewEntry("first"))
+        return cls(opened, ids, count)
+
+    async def away(self, relay: Relay, seconds: float) -> None:
+        """Measure latencies with Postgres, then without it, and how long the log drains afterwards."""
+        count = round(STEADY_LOAD * seconds)
+        async with self._control(HERE):
+            await self._paced(HERE, STEADY_LOAD, 1, count)
+        await self._replicated()
+        relay.leave()
+        async with self._control(AWAY):
+            await self._paced(AWAY, STEADY_LOAD, 1, count)
+        relay.come_back()
+        began = time.perf_counter()
+        await self._replicated()
+        self._figure(DRAIN, "s", time.perf_counter() - began)
 
     async def measure(self) -> list[Figure]:
         """Return all figures."""
@@ -195,19 +229,24 @@ async def _node(url: str) -> AsyncGenerator[OpenMemory]:
         await asyncio.to_thread(shutil.rmtree, folder)
 
 
-async def _measure(url: str, memories: int, count: int) -> list[Figure]:
+async def _measure(url: str, memories: int, count: int, away_seconds: float) -> list[Figure]:
+    parts = urlsplit(url)
+    async with Relay.to(parts.port or 5432) as relay:
+        relayed = urlunsplit(parts._replace(netloc=f"{parts.username}@{HOST}:{relay.port}"))
+        async with _node(relayed) as opened:
+            away = await _Measured.of(opened, memories, count)
+            await away.away(relay, away_seconds)
     async with _node(url) as opened:
-        ids = [(await opened.service.create_memory(_TENANT, f"m{n}")).id for n in range(memories)]
-        for memory_id in ids:
-            await opened.service.add_entry(_TENANT, memory_id, NewEntry("first"))
-        return await _Measured(opened, ids, count).measure()
+        measured = await _Measured.of(opened, memories, count)
+        return [*await measured.measure(), *away.figures]
 
 
 def main() -> None:
-    url, memories, count = sys.argv[1:]
+    url, memories, count, away_seconds = sys.argv[1:]
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
-    sys.stdout.buffer.write(orjson.dumps(uvloop.run(_measure(url, int(memories), int(count)))))
+    figures = uvloop.run(_measure(url, int(memories), int(count), float(away_seconds)))
+    sys.stdout.buffer.write(orjson.dumps(figures))
 
 
 if __name__ == "__main__":

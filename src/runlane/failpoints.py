@@ -53,6 +53,8 @@ POINTS: Final = (
     "webhook.recorded",
     "memory.before_commit",
     "memory.committed",
+    "words.before_commit",
+    "words.committed",
     "replicate.read",
     "replicate.before_commit",
     "replicate.committed",

@@ -54,6 +54,14 @@ class ClientJournal:
             if line["phase"] == "ack" and line["kind"] == "add" and line["memory"] == memory and line["id"] not in gone
         ]
 
+    def word_of(self, entry: str) -> str:
+        """Return a word that this entry alone has."""
+        return word(next(line["key"] for line in self.lines if line["phase"] == "ack" and line.get("id") == entry))
+
+
+def word(key: str) -> str:
+    return f"w{key.replace('-', 'x')}"
+
 
 async def send(service: MemoryService, journal: ClientJournal, line: dict[str, Any]) -> None:
     """Send one operation and write down its acknowledgement."""
@@ -87,16 +95,28 @@ async def client(service: MemoryService, folder: Path, number: int, round_: int,
         memory = chance.choice(memories)
         key = f"{number}-{round_}-{index}"
         mine = journal.added(memory)
-        kind = chance.choices(["add", "tags", "delete", "fragment", "read"], [60, 10, 10, 10, 10])[0]
-        if kind in ("tags", "delete") and not mine:
+        kind = chance.choices(["add", "tags", "delete", "fragment", "read", "search"], [60, 10, 10, 10, 10, 10])[0]
+        if kind in ("tags", "delete", "search") and not mine:
             kind = "add"
+        if kind == "search":
+            wanted = chance.choice(mine)
+            hits = await service.search(TENANT, memory, journal.word_of(wanted))
+            if [hit.entry.id for hit in hits] != [wanted]:
+                journal.write(phase="missed", kind="search", key=key, memory=memory, missing=[wanted])
+            continue
         if kind == "read":
             page = await service.list_entries(TENANT, memory, limit=500)
             missing = set(mine) - {entry.id for entry in page.entries}
             if missing and len(page.entries) < 500:
                 journal.write(phase="missed", kind="read", key=key, memory=memory, missing=sorted(missing))
             continue
-        line: dict[str, Any] = {"phase": "sent", "kind": kind, "memory": memory, "key": key, "text": f"text of {key}"}
+        line: dict[str, Any] = {
+            "phase": "sent",
+            "kind": kind,
+            "memory": memory,
+            "key": key,
+            "text": f"text {word(key)}",
+        }
         if kind in ("tags", "delete"):
             line["entry"] = chance.choice(mine)
         if kind == "fragment":

@@ -17,7 +17,17 @@ from runlane.memory import writer as writer_module
 from runlane.memory.opening import OpenMemory
 from runlane.memory.service import MemoryService
 from runlane.store.memory.local_file import LocalFile
-from tests.memory import TENANT, add, direct_memory, local_memory, memory_node, neighbours, new_memory, texts_of
+from tests.memory import (
+    TENANT,
+    add,
+    connections,
+    direct_memory,
+    local_memory,
+    memory_node,
+    neighbours,
+    new_memory,
+    texts_of,
+)
 
 
 @pytest.fixture
@@ -195,7 +205,7 @@ async def test_an_expired_entry_is_not_returned_and_its_content_is_deleted(tmp_p
             await service.get_entry(TENANT, memory_id, entry.id)
         assert opened.cleanup is not None
         await opened.cleanup.clean()
-        path = opened.files[0].path
+        path = connections(opened).writer.path
     with sqlite3.connect(path) as connection:
         assert connection.execute("select count(*) from memory_entries where text like '%lived%'").fetchone() == (0,)
     connection.close()
@@ -211,7 +221,7 @@ async def test_deleted_content_leaves_the_file_and_the_index(tmp_path: Path) -> 
         assert await service.search(TENANT, memory_id, "canary 4711 secret") == []
         with pytest.raises(NotFound):
             await service.set_tags(TENANT, memory_id, entry.id, {})
-        path = opened.files[0].path
+        path = connections(opened).writer.path
     connection = sqlite3.connect(path)
     connection.execute("pragma wal_checkpoint(truncate)")
     connection.close()
@@ -263,7 +273,7 @@ async def test_a_damaged_file_is_refused_if_it_is_the_only_copy(tmp_path: Path) 
     async with local_memory(tmp_path) as opened:
         memory_id = await new_memory(opened.service)
         await opened.service.add_entries(TENANT, memory_id, [NewEntry("x" * 500) for _ in range(100)])
-        path = opened.files[0].path
+        path = connections(opened).writer.path
     damage(path)
     with pytest.raises(MemoryFileBroken, match="only copy"):
         async with local_memory(tmp_path):
@@ -316,7 +326,7 @@ async def test_a_full_disk_acknowledges_nothing_and_recovers(tmp_path: Path) -> 
         service, memory_id = opened.service, await new_memory(opened.service)
         await add(service, memory_id, "before")
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        log = opened.files[0].path.with_name(opened.files[0].path.name + "-wal")
+        log = connections(opened).writer.path.with_name(connections(opened).writer.path.name + "-wal")
         resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 4096, hard))
         try:
             entries = [NewEntry(f"lost {number} {'x' * 1000}") for number in range(50)]
@@ -330,7 +340,7 @@ async def test_a_full_disk_acknowledges_nothing_and_recovers(tmp_path: Path) -> 
 
 
 async def test_a_full_database_file_is_507(opened: OpenMemory) -> None:
-    file: LocalFile = opened.files[0]
+    file: LocalFile = connections(opened).writer
     service, memory_id = opened.service, await new_memory(opened.service)
     await add(service, memory_id, "before")
     await file._thread.submit(lambda: file._open_connection().execute("pragma max_page_count=1").fetchone())
@@ -344,10 +354,10 @@ async def test_a_full_database_file_is_507(opened: OpenMemory) -> None:
 
 async def test_the_file_is_synchronous_by_default(opened: OpenMemory, tmp_path: Path) -> None:
     """Weakness 8: NORMAL was described as durable."""
-    file = opened.files[0]
+    file = connections(opened).writer
     assert await file._thread.submit(lambda: file._open_connection().execute("pragma synchronous").fetchone()[0]) == 2
     async with local_memory(tmp_path / "other", memory_synchronous="normal") as other:
-        fast = other.files[0]
+        fast = connections(other).writer
         level = await fast._thread.submit(lambda: fast._open_connection().execute("pragma synchronous").fetchone()[0])
         assert level == 1
 
@@ -360,7 +370,7 @@ async def test_replicated_copies_that_are_not_used_leave_the_file(postgres_url: 
             await node.service.await_commit(TENANT, memory_id, 30)
         assert node.cleanup is not None
         await node.cleanup.clean()
-        file = node.files[0]
+        file = connections(node).writer
         copies = await file._thread.submit(
             lambda: [row[0] for row in file._open_connection().execute("select id from memories").fetchall()]
         )

@@ -14,19 +14,14 @@ import pytest
 from runlane.domain.memory import NewEntry
 from runlane.errors import Unavailable
 from runlane.memory import word_indexing
-from runlane.memory.opening import OpenFiles, OpenMemory
+from runlane.memory.opening import OpenMemory
 from runlane.store.memory import words_file
 from runlane.store.memory.copying import evict
-from runlane.store.memory.words_file import WordsFile, words_path
+from runlane.store.memory.words_file import words_path
 from tests.harness import eventually
-from tests.memory import TENANT, add, local_memory, new_memory
+from tests.memory import TENANT, add, check_index, connections, local_memory, new_memory
 
 FILE = "runlane-memory.db"
-
-
-def connections(opened: OpenMemory) -> OpenFiles:
-    assert isinstance(opened.files, OpenFiles)
-    return opened.files
 
 
 def stop_indexing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,34 +121,6 @@ async def _nothing(*_arguments: Any) -> None:
     return None
 
 
-async def check_index(opened: OpenMemory) -> None:
-    """Compare the index with one that is made of the entries that exist."""
-    words = connections(opened).words
-    assert await rows_of(words, "words.memory_words") == await rows_of(words, "temp.expected")
-
-
-async def rows_of(words: WordsFile, table: str) -> list[tuple[Any, ...]]:
-    def read() -> list[tuple[Any, ...]]:
-        connection = words._open_connection()
-        schema, name = table.split(".")
-        if schema == "temp":
-            connection.execute("drop table if exists temp.expected")
-            connection.execute(
-                "create virtual table temp.expected using fts5(entry, summary, memory, content='', "
-                "tokenize='unicode61 remove_diacritics 2')"
-            )
-            connection.execute(
-                "insert into temp.expected (rowid, entry, summary, memory) select rowid, text, summary, "
-                "substr(memory_id, instr(memory_id, '_') + 1) from main.memory_entries where deleted_at is null"
-            )
-        connection.execute("drop table if exists temp.occurrences")
-        connection.execute(f"create virtual table temp.occurrences using fts5vocab('{schema}', '{name}', 'instance')")
-        rows = connection.execute("select term, doc, col, offset from temp.occurrences order by 1, 2, 3, 4").fetchall()
-        return [tuple(row) for row in rows]
-
-    return await words._thread.submit(read)
-
-
 async def test_the_number_of_a_deleted_row_is_not_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_indexing(monkeypatch)
     async with local_memory(tmp_path) as opened:
@@ -183,7 +150,7 @@ async def test_an_entry_that_is_deleted_before_it_is_indexed_leaves_no_mark(
         await add(opened.service, memory_id, *(f"xi{number}" for number in range(10)))
         await found(opened, memory_id, "xi0")
         entries = await add(opened.service, memory_id, *(f"mu{number} nu" for number in range(8)))
-        for entry in entries[1:6]:
+        for entry in reversed(entries[1:6]):
             await opened.service.delete_entry(TENANT, memory_id, entry.id)
         assert set(await found(opened, memory_id, "nu")) == {"mu0 nu", "mu6 nu", "mu7 nu"}
         await check_index(opened)

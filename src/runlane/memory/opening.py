@@ -48,7 +48,7 @@ class OpenFiles(NamedTuple):
 
     writer: LocalFile
     reader: LocalFile
-    third: LocalFile
+    checkpoints: LocalFile
     words: WordsFile
 
 
@@ -58,7 +58,7 @@ class OpenMemory:
 
     service: MemoryService
     storage: MemoryStorage
-    files: OpenFiles | tuple[()] = ()
+    files: OpenFiles | None = None
     checkpointer: Checkpointer | None = None
     words: WordIndexing | None = None
     cleanup: MemoryFileCleanup | None = None
@@ -92,13 +92,13 @@ class OpenMemory:
                 log.warning("memory_sign_off_failed", problem=str(error))
         if self.storage.index is not None:
             await self.storage.index.close()
-        for file in self.files:
+        for file in self.files or ():
             await file.close()
         self._unlock()
 
     def forget(self) -> None:
         """Release the file after the event loop was closed."""
-        for file in self.files:
+        for file in self.files or ():
             file.forget()
         self._unlock()
 
@@ -159,7 +159,7 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
         )
     opened = await _open_files(settings, path, copies=False)
     shards = Shards(settings.memory_submit_seconds)
-    checkpointer, words = Checkpointer(opened.third), WordIndexing(opened.words, opened.writer)
+    checkpointer, words = Checkpointer(opened.checkpoints), WordIndexing(opened.words, opened.writer)
 
     def committed(_memories: set[str]) -> None:
         checkpointer.wake()
@@ -189,7 +189,7 @@ async def _open_replicated(settings: Settings, path: Path, database: Database, b
     file, shards = opened.writer, Shards(settings.memory_submit_seconds)
     node = MemoryNode(file, opened.reader, database, shards, settings.memory_node_url, settings.memory_lease_seconds)
     node.set_aside = earlier_reports(path)
-    replicator, checkpointer = Replicator(node, shards.__len__), Checkpointer(opened.third)
+    replicator, checkpointer = Replicator(node, shards.__len__), Checkpointer(opened.checkpoints)
     words = WordIndexing(opened.words, file)
     node.on_work = replicator.wake
 
@@ -225,12 +225,12 @@ async def _open_files(settings: Settings, path: Path, *, copies: bool) -> OpenFi
         opened.append(words)
         reader = await open_searcher(path, timeout)
         opened.append(reader)
-        third = await LocalFile.open(path, timeout)
+        checkpoints = await LocalFile.open(path, timeout)
     except BaseException:
         for file in opened:
             await file.close()
         raise
-    return OpenFiles(writer, reader, third, words)
+    return OpenFiles(writer, reader, checkpoints, words)
 
 
 def _lock(path: Path) -> int:

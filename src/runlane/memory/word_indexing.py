@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 # Larger parts cost less per entry.
 _PAUSE_SECONDS: Final = 0.25
 _FAILURE_PAUSE_SECONDS: Final = 5.0
-# How long a search waits. An index that is created again takes longer, about 30 s for a million entries.
+# How long a search waits. The creation of a large index takes longer.
 _SEARCH_SECONDS: Final = 10.0
 # The words of deleted entries are removed by rewriting the index, for which this share of a processor is used.
 _REMOVAL_SHARE: Final = 0.02

@@ -18,6 +18,7 @@ from typing import Final, Self
 from sqlalchemy import BigInteger, bindparam, text
 
 from runlane.domain.ids import new_id
+from runlane.failpoints import failpoint
 from runlane.store.memory.entry_words import MEMORY_WORD
 from runlane.store.memory.local_file import LocalFile, check_file
 from runlane.store.sql.database import Session
@@ -163,7 +164,11 @@ class WordsFile(LocalFile):
     async def follow(self) -> WordsPosition:
         """Index the next part of the memory file, and return the position after it."""
         position = await self._position()
-        return position if position.complete else await self.transact(_follow)
+        if position.complete:
+            return position
+        position = await self.transact(_follow)
+        failpoint("words.committed")
+        return position
 
     async def _position(self) -> WordsPosition:
         return _position((await self.query(_POSITION))[0])
@@ -260,6 +265,7 @@ async def _follow(session: Session) -> WordsPosition:
         row = part["row"]
     remains = position.remains or dropped > position.dropped
     await session.fetch(_MOVE, row=row, dropped=dropped, remains=int(remains))
+    failpoint("words.before_commit")
     return replace(position, row=row, dropped=dropped, remains=remains)
 
 
