@@ -177,7 +177,8 @@ async def test_postgres_away_under_load(postgres_url: str, tmp_path: Path, monke
         assert (await node.service.await_commit(TENANT, memories[0], 0.01)).state is CommitState.TIMEOUT
         # Later changes do not delay a caller that waits.
         waiting = asyncio.create_task(node.service.await_commit(TENANT, memories[0], 120))
-        await asyncio.sleep(0)
+        waiters = node.node.waiters
+        await eventually(lambda: len(waiters) == 1, "a caller that waits")
         steady = asyncio.create_task(load(memories[0]))
         proxy.accept()
         result = await waiting
