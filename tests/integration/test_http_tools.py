@@ -138,10 +138,10 @@ async def test_answers(answer: Answering, result: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (plain(b"{", headers={"content-type": "application/json"}), "is declared as JSON and is not valid JSON"),
+        (plain(b"{", headers={"content-type": "application/json"}), "is declared as JSON but is not valid JSON"),
         (
             plain(b"[" * 500 + b"]" * 500, headers={"content-type": "application/json"}),
-            "is declared as JSON and is not valid JSON",
+            "is declared as JSON but is not valid JSON",
         ),
         (plain(b"\x89PNG", headers={"content-type": "image/png"}), "returned image/png"),
     ],
