@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from runlane.client.http import PREFIX, Http, part
@@ -41,8 +41,28 @@ class DefinitionCalls:
 
         `kind` is a name such as `orchestrations` or `mcp-servers`.
         """
-        path = f"{PREFIX}/{part(kind.replace('_', '-'))}/{part(name)}"
-        return await self._http.read(path, {"version": version, "tenant": tenant})
+        return await self._http.read(f"{_folder(kind)}/{part(name)}", {"version": version, "tenant": tenant})
+
+    async def definitions(self, kind: str, *, tenant: str | None = None) -> AsyncGenerator[dict[str, Any]]:
+        """Yield the current definitions of a kind by id, read page by page."""
+        key = kind.replace("-", "_")
+        async for item in self._http.pages(dict[str, Any], _folder(kind), key, {"tenant": tenant}):
+            yield item
+
+    async def definition_versions(self, kind: str, name: str, *, tenant: str | None = None) -> list[dict[str, Any]]:
+        """Return the versions of a definition, newest first, at most 100."""
+        path = f"{_folder(kind)}/{part(name)}/versions"
+        return (await self._http.read(path, {"tenant": tenant}))["versions"]
+
+    async def definition_users(self, kind: str, name: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """Return the definitions whose runs may use this one as `used_by`, and those that its own runs may use."""
+        path = f"{PREFIX}/definitions/{part(kind.replace('_', '-'))}/{part(name)}/used-by"
+        return await self._http.read(path, {"tenant": tenant})
+
+    async def definition_user_counts(self, kind: str, *, tenant: str | None = None) -> dict[str, int]:
+        """Return how many definitions may use each definition of a kind, by id; those that none uses are left out."""
+        path = f"{PREFIX}/definitions/{part(kind.replace('_', '-'))}/used-by"
+        return (await self._http.read(path, {"tenant": tenant}))["counts"]
 
     async def check_mcp_server(self, name: str, *, tenant: str | None = None) -> McpCheck:
         """Let the server connect to a stored MCP server, as agents do. Return its tools, or why it cannot be used."""
@@ -80,3 +100,7 @@ class DefinitionCalls:
         body = {"bundle": bundle, **(chosen or {}), "keep_existing": keep_existing, "dry_run": dry_run}
         body |= {"tenant": tenant, **ownership(source, take_over)}
         return await self._http.change("POST", f"{PREFIX}/bundles/import", body)
+
+
+def _folder(kind: str) -> str:
+    return f"{PREFIX}/{part(kind.replace('_', '-'))}"

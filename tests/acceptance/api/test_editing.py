@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from runlane import Client
 from runlane.domain.example_values import example_of
 from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.flows import ARTICLE, PAYMENT, bring, say
@@ -81,6 +82,24 @@ async def test_a_definition_names_what_uses_it(idle_api: Api) -> None:
     problem_of(await api.get("/definitions/orchestrations/none/used-by"), 404, "unknown_definition")
     assert (await api.get("/definitions/orchestrations/used-by")).json() == {"counts": {"hello": 1}}
     assert (await api.get("/definitions/orchestrations/used-by?tenant=acme")).json() == {"counts": {}}
+
+
+async def test_the_client_reads_definitions_with_their_versions_and_users(idle_api: Api) -> None:
+    await bring(idle_api.parts.database, HELLO, OUTER, ARTICLE)
+    await bring(idle_api.parts.database, {**HELLO, "description": "Changed."})
+    async with Client(idle_api.url, await idle_api.key()) as client:
+        listed = [item["id"] async for item in client.definitions("orchestrations")]
+        assert listed == ["article", "hello", "outer"]
+        assert [item async for item in client.definitions("mcp-servers")] == []
+        newest, oldest = await client.definition_versions("orchestrations", "hello")
+        assert newest["version"] != oldest["version"]
+        users = await client.definition_users("orchestrations", "hello")
+        assert [item["id"] for item in users["used_by"]] == ["outer"]
+        assert {"kind": "orchestration", "id": "hello"} in (await client.definition_users("orchestrations", "outer"))[
+            "uses"
+        ]
+        assert await client.definition_user_counts("orchestrations") == {"hello": 1}
+        assert await client.definition_user_counts("mcp_servers") == {}
 
 
 async def test_forms_are_made_of_schemas(idle_api: Api) -> None:
