@@ -51,12 +51,6 @@ def agent_router(tag: str) -> RawRouter:
     return RawRouter(tags=[tag], route_class=AgentRoute, strict_content_type=False)
 
 
-def page_of(found: Sequence[T], limit: int, offset: int) -> tuple[Sequence[T], dict[str, str]]:
-    """Return a page and its headers, given one value more than the page has, if there is one."""
-    page = found[:limit]
-    return page, page_headers(offset, len(page), more=len(found) > limit)
-
-
 def page_headers(offset: int, size: int, *, more: bool) -> dict[str, str]:
     """Return the headers of a page: the total is the number of values up to its end, and one more if others follow."""
     headers = {"X-Pagination-Total": str(offset + size + more)}
