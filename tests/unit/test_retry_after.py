@@ -21,6 +21,8 @@ from runlane.domain.retry_after import retry_after_seconds
         ("soon", None),
         ("nan", None),
         ("inf", None),
+        ("Thu, 01 Jan 1970 00:00:00 +99999999999999999", None),
+        ("Thu,501 Jan 2020 00:00:8002903500", None),
         ("", None),
         (None, None),
     ],

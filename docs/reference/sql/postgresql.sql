@@ -4469,7 +4469,12 @@ SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits.match, run_waits.lookback_us, run_waits.looked_at,
     run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS due_in
+    clock_timestamp()) * 1000000)::bigint AS due_in, counted.page_rows
+FROM run_waits JOIN runs ON runs.id = run_waits.run_id, (SELECT whole.run_id AS run_id, whole.path AS path,
+    whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC,
+    whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT run_waits.run_id AS run_id, run_waits.path AS path, run_waits.opened_at AS place_0, run_waits.run_id AS
+    place_1, run_waits.path AS place_2, 0 + coalesce(octet_length(run_waits.request), 0) AS page_bytes
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
@@ -4477,9 +4482,11 @@ WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.s
     run_waits.target = $2::VARCHAR) AND (CAST($3::BIGINT AS BIGINT) IS NULL OR run_waits.due_at < $3::BIGINT) AND
     run_waits.opened_at < coalesce($4::BIGINT, 4611686018427387904) AND (run_waits.opened_at > coalesce($5::BIGINT, -1)
     OR run_waits.opened_at = $5::BIGINT AND run_waits.run_id > $6::VARCHAR OR run_waits.opened_at = $5::BIGINT AND
-    run_waits.run_id = $6::VARCHAR AND run_waits.path > $7::VARCHAR) ORDER BY run_waits.opened_at, run_waits.run_id,
-    run_waits.path
-LIMIT $8::INTEGER;
+    run_waits.run_id = $6::VARCHAR AND run_waits.path > $7::VARCHAR) ORDER BY run_waits.opened_at ASC, run_waits.run_id
+    ASC, run_waits.path ASC
+LIMIT $8::INTEGER) AS whole) AS counted
+WHERE run_waits.run_id = counted.run_id AND run_waits.path = counted.path AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY run_waits.opened_at ASC, run_waits.run_id ASC, run_waits.path ASC;
 
 -- inbox_paths
 -- Read the paths of open questions to people, to count them by kind.
@@ -4705,12 +4712,23 @@ LIMIT $1::INTEGER;
 -- Read versions of an assistant, newest first.
 SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_versions.version,
     assistant_versions.graph_id, assistant_versions.name, assistant_versions.description, assistant_versions.config,
-    assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at
+    assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at, counted.page_rows
+FROM assistant_versions, (SELECT whole.tenant AS tenant, whole.assistant_id AS assistant_id, whole.version AS version,
+    whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY whole.place_0 DESC ROWS BETWEEN UNBOUNDED
+    PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT assistant_versions.tenant AS tenant, assistant_versions.assistant_id AS assistant_id,
+    assistant_versions.version AS version, assistant_versions.version AS place_0, 0 +
+    coalesce(octet_length(assistant_versions.config), 0) + coalesce(octet_length(assistant_versions.context), 0) +
+    coalesce(octet_length(assistant_versions.metadata), 0) + coalesce(octet_length(assistant_versions.name), 0) AS
+    page_bytes
 FROM assistant_versions
 WHERE assistant_versions.tenant = $1::VARCHAR AND assistant_versions.assistant_id = $2::VARCHAR AND (CAST($3::VARCHAR AS
     TEXT) IS NULL OR (cast(replace(assistant_versions.metadata, '\u0000', '\ufffd') as jsonb) @>
     cast(replace($3::VARCHAR, '\u0000', '\ufffd') as jsonb))) ORDER BY assistant_versions.version DESC
-LIMIT $4::INTEGER OFFSET $5::INTEGER;
+LIMIT $4::INTEGER OFFSET $5::INTEGER) AS whole) AS counted
+WHERE assistant_versions.tenant = counted.tenant AND assistant_versions.assistant_id = counted.assistant_id AND
+    assistant_versions.version = counted.version AND (counted.page_end <= 16777216 OR counted.page_end =
+    counted.page_bytes) ORDER BY assistant_versions.version DESC;
 
 -- list_audit
 -- Read a page of the audit log, newest first.
@@ -6183,12 +6201,20 @@ FROM tenants ORDER BY tenants.id;
 SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
     thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
     thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
-    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input, counted.page_rows
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    thread_runs.run_id, (SELECT whole.run_id AS run_id, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER
+    (ORDER BY whole.place_0 DESC, whole.place_1 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT thread_runs.run_id AS run_id, thread_runs.created_at AS place_0, thread_runs.run_id AS place_1, 0 +
+    coalesce(octet_length(run_inputs.input), 0) + coalesce(octet_length(thread_runs.metadata), 0) AS page_bytes
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = $1::VARCHAR AND runs.status = any ($2::TEXT[]) ORDER BY thread_runs.created_at DESC,
     thread_runs.run_id DESC
-LIMIT $3::INTEGER OFFSET $4::INTEGER;
+LIMIT $3::INTEGER OFFSET $4::INTEGER) AS whole) AS counted
+WHERE thread_runs.run_id = counted.run_id AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes)
+    ORDER BY thread_runs.created_at DESC, thread_runs.run_id DESC;
 
 -- list_webhook_deliveries
 -- Read a page of webhook deliveries, newest first.
@@ -10101,7 +10127,13 @@ UPDATE runs SET hooks=(runs.hooks & -257) FROM due_batches WHERE runs.id = due_b
 -- Find assistants, in the order of assistant_id.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.id AS place_0, assistants.id AS place_1, 0 +
+    coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10109,14 +10141,22 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id ASC,
-    assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.id ASC, assistants.id ASC;
 
 -- search_assistants_by_assistant_id_down
 -- Find assistants, in the order of assistant_id.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.id AS place_0, assistants.id AS place_1, 0 +
+    coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10124,14 +10164,22 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.id DESC,
-    assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.id DESC, assistants.id ASC;
 
 -- search_assistants_by_created_at
 -- Find assistants, in the order of created_at.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.created_at AS place_0, assistants.id AS
+    place_1, 0 + coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10139,14 +10187,22 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
-    ASC, assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    ASC, assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.created_at ASC, assistants.id ASC;
 
 -- search_assistants_by_created_at_down
 -- Find assistants, in the order of created_at.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.created_at AS place_0, assistants.id AS
+    place_1, 0 + coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10154,14 +10210,22 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.created_at
-    DESC, assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    DESC, assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.created_at DESC, assistants.id ASC;
 
 -- search_assistants_by_graph_id
 -- Find assistants, in the order of graph_id.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.graph_id AS place_0, assistants.id AS place_1,
+    0 + coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10169,14 +10233,22 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id ASC,
-    assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.graph_id ASC, assistants.id ASC;
 
 -- search_assistants_by_graph_id_down
 -- Find assistants, in the order of graph_id.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.graph_id AS place_0, assistants.id AS place_1,
+    0 + coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10184,14 +10256,22 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.graph_id DESC,
-    assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.graph_id DESC, assistants.id ASC;
 
 -- search_assistants_by_name
 -- Find assistants, in the order of name.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.name AS place_0, assistants.id AS place_1, 0 +
+    coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10199,14 +10279,22 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name ASC,
-    assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.name ASC, assistants.id ASC;
 
 -- search_assistants_by_name_down
 -- Find assistants, in the order of name.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.name AS place_0, assistants.id AS place_1, 0 +
+    coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10214,14 +10302,22 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.name DESC,
-    assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.name DESC, assistants.id ASC;
 
 -- search_assistants_by_updated_at
 -- Find assistants, in the order of updated_at.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.updated_at AS place_0, assistants.id AS
+    place_1, 0 + coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10229,14 +10325,22 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
-    ASC, assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    ASC, assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.updated_at ASC, assistants.id ASC;
 
 -- search_assistants_by_updated_at_down
 -- Find assistants, in the order of updated_at.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.updated_at AS place_0, assistants.id AS
+    place_1, 0 + coalesce(octet_length(assistants.config), 0) + coalesce(octet_length(assistants.context), 0) +
+    coalesce(octet_length(assistants.metadata), 0) + coalesce(octet_length(assistants.name), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR assistants.graph_id = $2::VARCHAR) AND
     (CAST($3::VARCHAR AS TEXT) IS NULL OR (lower(assistants.name) LIKE '%' || lower($3::VARCHAR) || '%')) AND
@@ -10244,8 +10348,10 @@ WHERE assistants.tenant = $1::VARCHAR AND (CAST($2::VARCHAR AS TEXT) IS NULL OR 
     cast(replace($4::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR
     (cast(replace(assistants.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
     jsonb_array_elements(cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY assistants.updated_at
-    DESC, assistants.id
-LIMIT $6::INTEGER OFFSET $7::INTEGER;
+    DESC, assistants.id ASC
+LIMIT $6::INTEGER OFFSET $7::INTEGER) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.updated_at DESC, assistants.id ASC;
 
 -- search_crons_by_assistant_id
 -- Find crons, in the order of assistant_id.
@@ -10258,7 +10364,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.assistant_id AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10266,9 +10378,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.assistant_id
-    ASC NULLS LAST, schedules.id ASC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END ASC, schedules.assistant_id ASC, schedules.id ASC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END ASC, schedules.assistant_id ASC, schedules.id ASC;
 
 -- search_crons_by_assistant_id_down
 -- Find crons, in the order of assistant_id.
@@ -10281,7 +10395,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.assistant_id AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10289,9 +10409,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.assistant_id
-    DESC NULLS LAST, schedules.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END ASC, schedules.assistant_id DESC, schedules.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END ASC, schedules.assistant_id DESC, schedules.id DESC;
 
 -- search_crons_by_created_at
 -- Find crons, in the order of created_at.
@@ -10304,7 +10426,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.created_at AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10312,9 +10440,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.created_at ASC
-    NULLS LAST, schedules.id ASC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.created_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.created_at ASC, schedules.id ASC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.created_at ASC, schedules.id ASC;
 
 -- search_crons_by_created_at_down
 -- Find crons, in the order of created_at.
@@ -10327,7 +10457,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.created_at AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10335,9 +10471,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.created_at DESC
-    NULLS LAST, schedules.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.created_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.created_at DESC, schedules.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.created_at DESC, schedules.id DESC;
 
 -- search_crons_by_cron_id
 -- Find crons, in the order of cron_id.
@@ -10350,7 +10488,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.id AS
+    place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10358,9 +10502,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.id ASC NULLS
-    LAST, schedules.id ASC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN (schedules.id
+    IS NULL) THEN 1 ELSE 0 END ASC, schedules.id ASC, schedules.id ASC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END ASC, schedules.id ASC, schedules.id ASC;
 
 -- search_crons_by_cron_id_down
 -- Find crons, in the order of cron_id.
@@ -10373,7 +10519,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.id AS
+    place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10381,9 +10533,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.id DESC NULLS
-    LAST, schedules.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN (schedules.id
+    IS NULL) THEN 1 ELSE 0 END ASC, schedules.id DESC, schedules.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END ASC, schedules.id DESC, schedules.id DESC;
 
 -- search_crons_by_end_time
 -- Find crons, in the order of end_time.
@@ -10396,7 +10550,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.ends_at
+    AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10404,9 +10564,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.ends_at ASC
-    NULLS LAST, schedules.id ASC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.ends_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.ends_at ASC, schedules.id ASC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.ends_at ASC, schedules.id ASC;
 
 -- search_crons_by_end_time_down
 -- Find crons, in the order of end_time.
@@ -10419,7 +10581,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.ends_at
+    AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10427,9 +10595,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.ends_at DESC
-    NULLS LAST, schedules.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.ends_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.ends_at DESC, schedules.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.ends_at DESC, schedules.id DESC;
 
 -- search_crons_by_next_run_date
 -- Find crons, in the order of next_run_date.
@@ -10442,7 +10612,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.next_at
+    AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10450,9 +10626,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.next_at ASC
-    NULLS LAST, schedules.id ASC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.next_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.next_at ASC, schedules.id ASC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.next_at ASC, schedules.id ASC;
 
 -- search_crons_by_next_run_date_down
 -- Find crons, in the order of next_run_date.
@@ -10465,7 +10643,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.next_at
+    AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10473,9 +10657,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.next_at DESC
-    NULLS LAST, schedules.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.next_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.next_at DESC, schedules.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.next_at DESC, schedules.id DESC;
 
 -- search_crons_by_thread_id
 -- Find crons, in the order of thread_id.
@@ -10488,7 +10674,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.thread
+    AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10496,9 +10688,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.thread ASC
-    NULLS LAST, schedules.id ASC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.thread IS NULL) THEN 1 ELSE 0 END ASC, schedules.thread ASC, schedules.id ASC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END ASC, schedules.thread ASC, schedules.id ASC;
 
 -- search_crons_by_thread_id_down
 -- Find crons, in the order of thread_id.
@@ -10511,7 +10705,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.thread
+    AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10519,9 +10719,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.thread DESC
-    NULLS LAST, schedules.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.thread IS NULL) THEN 1 ELSE 0 END ASC, schedules.thread DESC, schedules.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END ASC, schedules.thread DESC, schedules.id DESC;
 
 -- search_crons_by_updated_at
 -- Find crons, in the order of updated_at.
@@ -10534,7 +10736,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.updated_at AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10542,9 +10750,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.updated_at ASC
-    NULLS LAST, schedules.id ASC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.updated_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.updated_at ASC, schedules.id ASC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.updated_at ASC, schedules.id ASC;
 
 -- search_crons_by_updated_at_down
 -- Find crons, in the order of updated_at.
@@ -10557,7 +10767,13 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     (tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
     AND NOT tenants.metered) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.updated_at AS place_1, schedules.id AS place_2, 0 + coalesce(octet_length(schedules.settings), 0) +
+    coalesce(octet_length(schedules.metadata), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND (CAST($2::VARCHAR AS TEXT) IS NULL OR
     schedules.assistant_id = $2::VARCHAR) AND (CAST($3::VARCHAR AS TEXT) IS NULL OR schedules.thread = $3::VARCHAR) AND
@@ -10565,9 +10781,11 @@ WHERE schedules.tenant = $1::VARCHAR AND schedules.assistant_id IS NOT NULL AND 
     CAST($4::INTEGER AS INTEGER)) AND (CAST($5::VARCHAR AS TEXT) IS NULL OR (cast(replace(schedules.metadata, '\u0000',
     '\ufffd') as jsonb) @> cast(replace($5::VARCHAR, '\u0000', '\ufffd') as jsonb))) AND (CAST($6::VARCHAR AS TEXT) IS
     NULL OR (cast(replace(schedules.metadata, '\u0000', '\ufffd') as jsonb) @> any (array(select
-    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY schedules.updated_at DESC
-    NULLS LAST, schedules.id DESC
-LIMIT $7::INTEGER OFFSET $8::INTEGER;
+    jsonb_array_elements(cast(replace($6::VARCHAR, '\u0000', '\ufffd') as jsonb)))))) ORDER BY CASE WHEN
+    (schedules.updated_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.updated_at DESC, schedules.id DESC
+LIMIT $7::INTEGER OFFSET $8::INTEGER) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.updated_at DESC, schedules.id DESC;
 
 -- search_definitions
 -- Find definitions of a tenant by a part of their id or name.

@@ -3454,15 +3454,23 @@ FROM tenants;
 SELECT run_waits.run_id, run_waits.path, run_waits.tenant, run_waits.target, run_waits.kind, run_waits.step_id,
     run_waits.name, run_waits.request, run_waits.opened_at, run_waits.due_at, run_waits.answer, run_waits.answered_at,
     run_waits.answered_by, run_waits.settled_at, run_waits."match", run_waits.lookback_us, run_waits.looked_at,
-    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in
+    run_waits.note, run_waits.claimed_by, run_waits.claimed_until, run_waits.due_at - now_us() AS due_in,
+    counted.page_rows
+FROM run_waits JOIN runs ON runs.id = run_waits.run_id, (SELECT whole.run_id AS run_id, whole.path AS path,
+    whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC,
+    whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT run_waits.run_id AS run_id, run_waits.path AS path, run_waits.opened_at AS place_0, run_waits.run_id AS
+    place_1, run_waits.path AS place_2, 0 + coalesce(length(cast(run_waits.request as blob)), 0) AS page_bytes
 FROM run_waits JOIN runs ON runs.id = run_waits.run_id
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL AND runs.ended_at IS
     NULL AND (run_waits.due_at IS NULL OR run_waits.due_at > now_us()) AND (CAST(? AS TEXT) IS NULL OR run_waits.tenant
     = ?) AND (CAST(? AS TEXT) IS NULL OR run_waits.target = ?) AND (CAST(? AS BIGINT) IS NULL OR run_waits.due_at < ?)
     AND run_waits.opened_at < coalesce(?, 4611686018427387904) AND (run_waits.opened_at > coalesce(?, -1) OR
     run_waits.opened_at = ? AND run_waits.run_id > ? OR run_waits.opened_at = ? AND run_waits.run_id = ? AND
-    run_waits.path > ?) ORDER BY run_waits.opened_at, run_waits.run_id, run_waits.path
-LIMIT ? OFFSET ?;
+    run_waits.path > ?) ORDER BY run_waits.opened_at ASC, run_waits.run_id ASC, run_waits.path ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE run_waits.run_id = counted.run_id AND run_waits.path = counted.path AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY run_waits.opened_at ASC, run_waits.run_id ASC, run_waits.path ASC;
 
 -- inbox_paths
 -- Read the paths of open questions to people, to count them by kind.
@@ -3658,11 +3666,22 @@ LIMIT ? OFFSET ?;
 -- Read versions of an assistant, newest first.
 SELECT assistant_versions.tenant, assistant_versions.assistant_id, assistant_versions.version,
     assistant_versions.graph_id, assistant_versions.name, assistant_versions.description, assistant_versions.config,
-    assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at
+    assistant_versions.context, assistant_versions.metadata, assistant_versions.created_at, counted.page_rows
+FROM assistant_versions, (SELECT whole.tenant AS tenant, whole.assistant_id AS assistant_id, whole.version AS version,
+    whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY whole.place_0 DESC ROWS BETWEEN UNBOUNDED
+    PRECEDING AND CURRENT ROW) AS page_end, count(*) OVER () AS page_rows
+FROM (SELECT assistant_versions.tenant AS tenant, assistant_versions.assistant_id AS assistant_id,
+    assistant_versions.version AS version, assistant_versions.version AS place_0, 0 +
+    coalesce(length(cast(assistant_versions.config as blob)), 0) + coalesce(length(cast(assistant_versions.context as
+    blob)), 0) + coalesce(length(cast(assistant_versions.metadata as blob)), 0) +
+    coalesce(length(cast(assistant_versions.name as blob)), 0) AS page_bytes
 FROM assistant_versions
 WHERE assistant_versions.tenant = ? AND assistant_versions.assistant_id = ? AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistant_versions.metadata, ?) = 1) ORDER BY assistant_versions.version DESC
-LIMIT ? OFFSET ?;
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistant_versions.tenant = counted.tenant AND assistant_versions.assistant_id = counted.assistant_id AND
+    assistant_versions.version = counted.version AND (counted.page_end <= 16777216 OR counted.page_end =
+    counted.page_bytes) ORDER BY assistant_versions.version DESC;
 
 -- list_audit
 -- Read a page of the audit log, newest first.
@@ -4994,12 +5013,21 @@ FROM tenants ORDER BY tenants.id;
 SELECT thread_runs.run_id, thread_runs.thread, thread_runs.tenant, thread_runs.ordinal, thread_runs.assistant_id,
     thread_runs.metadata, thread_runs.multitask_strategy, thread_runs.outcome, thread_runs.message_count,
     thread_runs.on_cancel, thread_runs.on_completion, thread_runs.created_at, thread_runs.updated_at, runs.status,
-    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input
+    runs.target, runs.claimed_at, runs.ended_at, run_inputs.input, counted.page_rows
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
+    thread_runs.run_id, (SELECT whole.run_id AS run_id, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER
+    (ORDER BY whole.place_0 DESC, whole.place_1 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT thread_runs.run_id AS run_id, thread_runs.created_at AS place_0, thread_runs.run_id AS place_1, 0 +
+    coalesce(length(cast(run_inputs.input as blob)), 0) + coalesce(length(cast(thread_runs.metadata as blob)), 0) AS
+    page_bytes
 FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id LEFT OUTER JOIN run_inputs ON run_inputs.run_id =
     thread_runs.run_id
 WHERE thread_runs.thread = ? AND runs.status in (select value from json_each(?)) ORDER BY thread_runs.created_at DESC,
     thread_runs.run_id DESC
-LIMIT ? OFFSET ?;
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE thread_runs.run_id = counted.run_id AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes)
+    ORDER BY thread_runs.created_at DESC, thread_runs.run_id DESC;
 
 -- list_webhook_deliveries
 -- Read a page of webhook deliveries, newest first.
@@ -8303,121 +8331,211 @@ UPDATE runs SET hooks=(runs.hooks & -257) FROM due_batches WHERE runs.id = due_b
 -- Find assistants, in the order of assistant_id.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.id AS place_0, assistants.id AS place_1, 0 +
+    coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as blob)), 0) +
+    coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as blob)), 0) AS
+    page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.id ASC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.id ASC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.id ASC, assistants.id ASC;
 
 -- search_assistants_by_assistant_id_down
 -- Find assistants, in the order of assistant_id.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.id AS place_0, assistants.id AS place_1, 0 +
+    coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as blob)), 0) +
+    coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as blob)), 0) AS
+    page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.id DESC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.id DESC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.id DESC, assistants.id ASC;
 
 -- search_assistants_by_created_at
 -- Find assistants, in the order of created_at.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.created_at AS place_0, assistants.id AS
+    place_1, 0 + coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as
+    blob)), 0) + coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as
+    blob)), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.created_at ASC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.created_at ASC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.created_at ASC, assistants.id ASC;
 
 -- search_assistants_by_created_at_down
 -- Find assistants, in the order of created_at.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.created_at AS place_0, assistants.id AS
+    place_1, 0 + coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as
+    blob)), 0) + coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as
+    blob)), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.created_at DESC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.created_at DESC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.created_at DESC, assistants.id ASC;
 
 -- search_assistants_by_graph_id
 -- Find assistants, in the order of graph_id.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.graph_id AS place_0, assistants.id AS place_1,
+    0 + coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as blob)), 0) +
+    coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as blob)), 0) AS
+    page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.graph_id ASC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.graph_id ASC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.graph_id ASC, assistants.id ASC;
 
 -- search_assistants_by_graph_id_down
 -- Find assistants, in the order of graph_id.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.graph_id AS place_0, assistants.id AS place_1,
+    0 + coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as blob)), 0) +
+    coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as blob)), 0) AS
+    page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.graph_id DESC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.graph_id DESC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.graph_id DESC, assistants.id ASC;
 
 -- search_assistants_by_name
 -- Find assistants, in the order of name.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.name AS place_0, assistants.id AS place_1, 0 +
+    coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as blob)), 0) +
+    coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as blob)), 0) AS
+    page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.name ASC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.name ASC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.name ASC, assistants.id ASC;
 
 -- search_assistants_by_name_down
 -- Find assistants, in the order of name.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.name AS place_0, assistants.id AS place_1, 0 +
+    coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as blob)), 0) +
+    coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as blob)), 0) AS
+    page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.name DESC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.name DESC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.name DESC, assistants.id ASC;
 
 -- search_assistants_by_updated_at
 -- Find assistants, in the order of updated_at.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 ASC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.updated_at AS place_0, assistants.id AS
+    place_1, 0 + coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as
+    blob)), 0) + coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as
+    blob)), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.updated_at ASC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.updated_at ASC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.updated_at ASC, assistants.id ASC;
 
 -- search_assistants_by_updated_at_down
 -- Find assistants, in the order of updated_at.
 SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, assistants.description,
     assistants.config, assistants.context, assistants.metadata, assistants.version, assistants.created_at,
-    assistants.updated_at
+    assistants.updated_at, counted.page_rows
+FROM assistants, (SELECT whole.tenant AS tenant, whole.id AS id, whole.page_bytes AS page_bytes, sum(whole.page_bytes)
+    OVER (ORDER BY whole.place_0 DESC, whole.place_1 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS page_end,
+    count(*) OVER () AS page_rows
+FROM (SELECT assistants.tenant AS tenant, assistants.id AS id, assistants.updated_at AS place_0, assistants.id AS
+    place_1, 0 + coalesce(length(cast(assistants.config as blob)), 0) + coalesce(length(cast(assistants.context as
+    blob)), 0) + coalesce(length(cast(assistants.metadata as blob)), 0) + coalesce(length(cast(assistants.name as
+    blob)), 0) AS page_bytes
 FROM assistants
 WHERE assistants.tenant = ? AND (CAST(? AS TEXT) IS NULL OR assistants.graph_id = ?) AND (CAST(? AS TEXT) IS NULL OR
     (lower(assistants.name) LIKE '%' || lower(?) || '%')) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(assistants.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(assistants.metadata, ?)
-    = 1) ORDER BY assistants.updated_at DESC, assistants.id
-LIMIT ? OFFSET ?;
+    = 1) ORDER BY assistants.updated_at DESC, assistants.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE assistants.tenant = counted.tenant AND assistants.id = counted.id AND (counted.page_end <= 16777216 OR
+    counted.page_end = counted.page_bytes) ORDER BY assistants.updated_at DESC, assistants.id ASC;
 
 -- search_crons_by_assistant_id
 -- Find crons, in the order of assistant_id.
@@ -8429,14 +8547,23 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.assistant_id AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)),
+    0) + coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.assistant_id ASC NULLS LAST, schedules.id ASC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END ASC, schedules.assistant_id ASC,
+    schedules.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END ASC, schedules.assistant_id ASC, schedules.id ASC;
 
 -- search_crons_by_assistant_id_down
 -- Find crons, in the order of assistant_id.
@@ -8448,14 +8575,23 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.assistant_id AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)),
+    0) + coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.assistant_id DESC NULLS LAST, schedules.id DESC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END ASC, schedules.assistant_id DESC,
+    schedules.id DESC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.assistant_id IS NULL) THEN 1 ELSE 0 END ASC, schedules.assistant_id DESC, schedules.id DESC;
 
 -- search_crons_by_created_at
 -- Find crons, in the order of created_at.
@@ -8467,14 +8603,23 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.created_at AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0)
+    + coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.created_at ASC NULLS LAST, schedules.id ASC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.created_at ASC, schedules.id
+    ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.created_at ASC, schedules.id ASC;
 
 -- search_crons_by_created_at_down
 -- Find crons, in the order of created_at.
@@ -8486,14 +8631,23 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.created_at AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0)
+    + coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.created_at DESC NULLS LAST, schedules.id DESC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.created_at DESC, schedules.id
+    DESC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.created_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.created_at DESC, schedules.id DESC;
 
 -- search_crons_by_cron_id
 -- Find crons, in the order of cron_id.
@@ -8505,14 +8659,22 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.id AS
+    place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0) +
+    coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.id ASC NULLS LAST, schedules.id ASC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END ASC, schedules.id ASC, schedules.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END ASC, schedules.id ASC, schedules.id ASC;
 
 -- search_crons_by_cron_id_down
 -- Find crons, in the order of cron_id.
@@ -8524,14 +8686,22 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.id AS
+    place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0) +
+    coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.id DESC NULLS LAST, schedules.id DESC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END ASC, schedules.id DESC, schedules.id DESC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.id IS NULL) THEN 1 ELSE 0 END ASC, schedules.id DESC, schedules.id DESC;
 
 -- search_crons_by_end_time
 -- Find crons, in the order of end_time.
@@ -8543,14 +8713,22 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.ends_at
+    AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0) +
+    coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.ends_at ASC NULLS LAST, schedules.id ASC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.ends_at ASC, schedules.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.ends_at ASC, schedules.id ASC;
 
 -- search_crons_by_end_time_down
 -- Find crons, in the order of end_time.
@@ -8562,14 +8740,22 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.ends_at
+    AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0) +
+    coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.ends_at DESC NULLS LAST, schedules.id DESC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.ends_at DESC, schedules.id DESC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.ends_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.ends_at DESC, schedules.id DESC;
 
 -- search_crons_by_next_run_date
 -- Find crons, in the order of next_run_date.
@@ -8581,14 +8767,22 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.next_at
+    AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0) +
+    coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.next_at ASC NULLS LAST, schedules.id ASC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.next_at ASC, schedules.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.next_at ASC, schedules.id ASC;
 
 -- search_crons_by_next_run_date_down
 -- Find crons, in the order of next_run_date.
@@ -8600,14 +8794,22 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.next_at
+    AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0) +
+    coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.next_at DESC NULLS LAST, schedules.id DESC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.next_at DESC, schedules.id DESC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.next_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.next_at DESC, schedules.id DESC;
 
 -- search_crons_by_thread_id
 -- Find crons, in the order of thread_id.
@@ -8619,14 +8821,22 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.thread
+    AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0) +
+    coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.thread ASC NULLS LAST, schedules.id ASC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END ASC, schedules.thread ASC, schedules.id ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END ASC, schedules.thread ASC, schedules.id ASC;
 
 -- search_crons_by_thread_id_down
 -- Find crons, in the order of thread_id.
@@ -8638,14 +8848,22 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END AS place_0, schedules.thread
+    AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0) +
+    coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.thread DESC NULLS LAST, schedules.id DESC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END ASC, schedules.thread DESC, schedules.id DESC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.thread IS NULL) THEN 1 ELSE 0 END ASC, schedules.thread DESC, schedules.id DESC;
 
 -- search_crons_by_updated_at
 -- Find crons, in the order of updated_at.
@@ -8657,14 +8875,23 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 ASC, whole.place_2 ASC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.updated_at AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0)
+    + coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.updated_at ASC NULLS LAST, schedules.id ASC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.updated_at ASC, schedules.id
+    ASC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.updated_at ASC, schedules.id ASC;
 
 -- search_crons_by_updated_at_down
 -- Find crons, in the order of updated_at.
@@ -8676,14 +8903,23 @@ SELECT schedules.uid, schedules.tenant, schedules.id, schedules.settings, schedu
     schedules.metadata, schedules.ends_at, now_us() AS now, (SELECT NOT (tenants.enabled = 1 AND tenants.max_queued IS
     NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0) AS anon_1
 FROM tenants
-WHERE tenants.id = schedules.tenant) AS limited
+WHERE tenants.id = schedules.tenant) AS limited, counted.page_rows
+FROM schedules, (SELECT whole.uid AS uid, whole.page_bytes AS page_bytes, sum(whole.page_bytes) OVER (ORDER BY
+    whole.place_0 ASC, whole.place_1 DESC, whole.place_2 DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS
+    page_end, count(*) OVER () AS page_rows
+FROM (SELECT schedules.uid AS uid, CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END AS place_0,
+    schedules.updated_at AS place_1, schedules.id AS place_2, 0 + coalesce(length(cast(schedules.settings as blob)), 0)
+    + coalesce(length(cast(schedules.metadata as blob)), 0) AS page_bytes
 FROM schedules
 WHERE schedules.tenant = ? AND schedules.assistant_id IS NOT NULL AND (CAST(? AS TEXT) IS NULL OR schedules.assistant_id
     = ?) AND (CAST(? AS TEXT) IS NULL OR schedules.thread = ?) AND (CAST(? AS INTEGER) IS NULL OR CASE WHEN
     (schedules.paused_at IS NULL) THEN 1 ELSE 0 END = CAST(? AS INTEGER)) AND (CAST(? AS TEXT) IS NULL OR
     json_contains(schedules.metadata, ?) = 1) AND (CAST(? AS TEXT) IS NULL OR json_contains_any(schedules.metadata, ?) =
-    1) ORDER BY schedules.updated_at DESC NULLS LAST, schedules.id DESC
-LIMIT ? OFFSET ?;
+    1) ORDER BY CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.updated_at DESC, schedules.id
+    DESC
+LIMIT ? OFFSET ?) AS whole) AS counted
+WHERE schedules.uid = counted.uid AND (counted.page_end <= 16777216 OR counted.page_end = counted.page_bytes) ORDER BY
+    CASE WHEN (schedules.updated_at IS NULL) THEN 1 ELSE 0 END ASC, schedules.updated_at DESC, schedules.id DESC;
 
 -- search_definitions
 -- Find definitions of a tenant by a part of their id or name.

@@ -20,7 +20,8 @@ def retry_after_seconds(text: str | None) -> float | None:
     except ValueError:
         try:
             at = parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
+            # A number of the date may exceed what a time can have.
             return None
         seconds = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
     return min(max(seconds, 0.0), _MAX_SECONDS) if math.isfinite(seconds) else None

@@ -96,7 +96,8 @@ class AssistantOperator:
         from runlane.store.threads.assistant_search import AssistantFilter, search_assistants
 
         wanted = AssistantFilter(graph_id=graph_id, metadata=metadata)
-        return await search_assistants((await self._connect()).database, tenant, wanted, limit=limit, offset=offset)
+        database = (await self._connect()).database
+        return (await search_assistants(database, tenant, wanted, limit=limit, offset=offset))[0]
 
     async def get(self, assistant_id: str, *, tenant: str = DEFAULT_TENANT) -> Assistant:
         """Return an assistant by its id, or the default one of a graph by the graph's id."""
@@ -111,7 +112,8 @@ class AssistantOperator:
         from runlane.store.threads.assistants import list_versions
 
         database = (await self._connect()).database
-        return await list_versions(database, tenant, assistant_id, metadata=None, limit=limit, offset=offset)
+        found, _ = await list_versions(database, tenant, assistant_id, metadata=None, limit=limit, offset=offset)
+        return found
 
     async def delete(self, assistant_id: str, *, tenant: str = DEFAULT_TENANT) -> None:
         """Delete an assistant with its versions; its threads stay. Conflict for the default one of a graph."""

@@ -22,6 +22,7 @@ from a2a.utils.errors import (
 )
 from google.protobuf.json_format import MessageToDict, ParseDict
 
+from runlane.api.a2a import methods
 from runlane.api.services import WorkerOptions
 from runlane.settings import Settings
 from runlane.store.access.tenants import create_tenant
@@ -196,6 +197,24 @@ async def test_tasks_of_other_tenants_and_agents_do_not_exist(api: Api) -> None:
         for context_id in (task["contextId"], "sess_unknown"):
             with pytest.raises(TaskNotFoundError):
                 await stranger.list_tasks(a2a.ListTasksRequest(context_id=context_id))
+
+
+async def test_a_page_of_tasks_has_a_bound_in_bytes(idle_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "MAX_PAGE_BYTES", 2500)
+    await bring(idle_api, HELPER)
+    async with client_of(idle_api) as client:
+        for number in range(5):
+            request = message(f"{number}{'x' * 1000}")
+            request.configuration.return_immediately = True
+            await sent_now(client, request)
+        found: list[str] = []
+        token, pages = "", 0
+        while token or not pages:
+            page = await client.list_tasks(a2a.ListTasksRequest(page_token=token))
+            assert 0 < len(page.tasks) <= 2
+            found += [task.id for task in page.tasks]
+            token, pages = page.next_page_token, pages + 1
+    assert (len(set(found)), len(found), pages) == (5, 5, 3)
 
 
 async def test_what_is_refused(api: Api) -> None:

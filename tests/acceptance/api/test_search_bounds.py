@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import bindparam, update
+from sqlalchemy import text as sql_text
 
 from runlane.store.sql.schema import threads
 from runlane.store.sql.statement import Statement
@@ -111,3 +112,64 @@ async def test_hostile_text_is_refused_and_not_an_error(idle_api: Api, path: str
     await host(idle_api)
     answer = await idle_api.client.post(path, json=body)
     assert answer.status_code == (404 if "%00" in path else 422), answer.text
+
+
+_UPDATES: dict[str, tuple[str, str]] = {
+    "/assistants/search": ("assistants", "config"),
+    "/assistants/{one}/versions": ("assistant_versions", "context"),
+    "/runs/crons/search": ("schedules", "settings"),
+}
+
+
+async def _grow(api: Api, table: str, column: str) -> None:
+    """Give every row of a table a large value."""
+    text = f"""update {table} set {column} = replace({column}, '"filler"', '"{"x" * LARGE}"')"""
+    await api.parts.database.transact(
+        lambda session: session.fetch(Statement("fill", sql_text(text), purpose="For a test."))
+    )
+
+
+@pytest.mark.parametrize("path", [*_UPDATES])
+async def test_other_lists_have_a_bound_in_bytes(idle_api: Api, path: str) -> None:
+    await host(idle_api)
+    filler = {"configurable": {"filler": "filler"}}
+    made = [
+        (await idle_api.client.post("/assistants", json={"graph_id": "three", "config": filler})).json()
+        for _ in range(6)
+    ]
+    one = made[0]["assistant_id"]
+    for _ in range(5):
+        assert (await idle_api.client.patch(f"/assistants/{one}", json={"config": filler})).status_code == 200
+    for number in range(6):
+        body = {"assistant_id": "three", "schedule": f"{number} 3 * * *", "input": {"text": "filler"}}
+        assert (await idle_api.client.post("/runs/crons", json=body)).status_code == 200
+    await _grow(idle_api, *_UPDATES[path])
+    seen, offset = 0, 0
+    while True:
+        answer = await idle_api.client.post(path.format(one=one), json={"limit": 1000, "offset": offset})
+        assert answer.status_code == 200, answer.text[:300]
+        assert len(answer.content) <= MAX_PAGE_BYTES + 1024 * 1024
+        seen += len(answer.json())
+        following = answer.headers.get("x-pagination-next")
+        if following is None:
+            break
+        assert int(following) == seen
+        offset = int(following)
+    assert offset > 0
+    assert seen >= 6
+
+
+async def test_the_runs_of_a_thread_have_a_bound_in_bytes(idle_api: Api) -> None:
+    await host(idle_api)
+    thread = (await idle_api.client.post("/threads", json={})).json()["thread_id"]
+    for _ in range(6):
+        body = {"assistant_id": "three", "input": {"text": "filler"}, "multitask_strategy": "enqueue"}
+        assert (await idle_api.client.post(f"/threads/{thread}/runs", json=body)).status_code == 200
+    await _grow(idle_api, "run_inputs", "input")
+    first = await idle_api.client.get(f"/threads/{thread}/runs?limit=1000")
+    assert len(first.content) <= MAX_PAGE_BYTES + 1024 * 1024
+    following = int(first.headers["x-pagination-next"])
+    assert 0 < len(first.json()) == following < 6
+    rest = await idle_api.client.get(f"/threads/{thread}/runs?limit=1000&offset={following}")
+    assert len(rest.json()) == 6 - following
+    assert "x-pagination-next" not in rest.headers

@@ -10,7 +10,9 @@ from sqlalchemy import text
 from standardwebhooks.webhooks import Webhook
 
 from runlane import Client, NotFound
+from runlane.api.routes import webhooks as webhook_routes
 from runlane.api.services import WorkerOptions
+from runlane.domain.webhook import WebhookEndpoint
 from runlane.domain.webhook_events import WebhookType
 from runlane.settings import Settings
 from runlane.store.access.tenants import create_tenant
@@ -216,6 +218,53 @@ async def test_a_repeated_request_does_not_show_the_secret_again(idle_api: Api) 
     again = (await idle_api.post("/webhooks/endpoints", body, headers=headers)).json()
     assert first["secret"]["secret"].startswith("whsec_")
     assert (again["endpoint"]["id"], again["secret"]) == (first["endpoint"]["id"], None)
+
+
+async def test_a_key_that_may_not_use_secrets_sends_none_to_its_own_address(idle_api: Api) -> None:
+    operator = {"Authorization": f"Bearer {await idle_api.key('operator')}"}
+    author = {"Authorization": f"Bearer {await idle_api.key('developer')}"}
+    secret, plain = {"X-Team": "Bearer {secret.TEAM}"}, {"X-Team": "blue"}
+    url = "https://hooks.example.com/a"
+    problem_of(
+        await idle_api.post("/webhooks/endpoints", {"url": url, "headers": secret}, headers=operator), 403, "forbidden"
+    )
+    made = await idle_api.post("/webhooks/endpoints", {"url": url, "headers": secret}, headers=author)
+    path = f"{API}/webhooks/endpoints/{made.json()['endpoint']['id']}"
+
+    async def patch(body: dict[str, Any], headers: dict[str, str]) -> int:
+        return (await idle_api.client.patch(path, json=body, headers=headers)).status_code
+
+    elsewhere = {"url": "https://thief.example.com/a"}
+    assert await patch(elsewhere, operator) == 403
+    assert await patch({**elsewhere, "headers": secret}, operator) == 403
+    assert await patch({"headers": {"X-Other": "{secret.TEAM}"}}, operator) == 403
+    assert (await idle_api.client.get(path)).json()["url"] == url
+    assert await patch({"description": "team"}, operator) == 200
+    assert await patch(elsewhere, author) == 200
+    # Without a secret in its headers, it may be sent anywhere.
+    assert await patch({**elsewhere, "headers": plain}, operator) == 200
+    assert await patch({"url": url}, operator) == 200
+
+
+async def test_a_new_address_is_refused_if_the_headers_have_changed_since_the_check(
+    idle_api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = {"Authorization": f"Bearer {await idle_api.key('operator')}"}
+    made = await idle_api.post("/webhooks/endpoints", {"url": "https://hooks.example.com/a"})
+    path = f"{API}/webhooks/endpoints/{made.json()['endpoint']['id']}"
+    find = webhook_routes.find_endpoint
+
+    async def find_then_change(*given: Any) -> WebhookEndpoint:
+        found = await find(*given)
+        monkeypatch.setattr(webhook_routes, "find_endpoint", find)
+        changed = await idle_api.client.patch(path, json={"headers": {"X-Team": "{secret.TEAM}"}})
+        assert changed.status_code == 200
+        return found
+
+    monkeypatch.setattr(webhook_routes, "find_endpoint", find_then_change)
+    answer = await idle_api.client.patch(path, json={"url": "https://thief.example.com/a"}, headers=operator)
+    assert answer.status_code == 409, answer.text
+    assert (await idle_api.client.get(path)).json()["url"] == "https://hooks.example.com/a"
 
 
 async def test_every_type_has_a_valid_schema_and_example(idle_api: Api) -> None:

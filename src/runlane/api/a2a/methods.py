@@ -30,6 +30,7 @@ from runlane.errors import RunNotFound, UnknownSession, WrongState
 from runlane.store.chat.turns import find_session
 from runlane.store.queue.runs import find_run
 from runlane.store.queue.search import RunFilter, search_runs
+from runlane.store.sql.page_bytes import MAX_PAGE_BYTES
 from runlane.store.webhooks.run_address import read_address, set_address
 
 _BY_STATE: Final[Mapping[str, tuple[Status, ...]]] = {
@@ -87,7 +88,7 @@ async def cancel_task(parts: Services, principal: Principal, agent: str, params:
 
 
 async def list_tasks(parts: Services, principal: Principal, agent: str, params: ListParams) -> dict[str, Any]:
-    """Return a page of the tasks of the agent, newest first."""
+    """Return a page of the tasks of the agent, newest first, with at most MAX_PAGE_BYTES of text."""
     require(principal, Permission.RUNS_READ)
     statuses: tuple[Status, ...] = ()
     if params.status and params.status != "TASK_STATE_UNSPECIFIED":
@@ -102,14 +103,22 @@ async def list_tasks(parts: Services, principal: Principal, agent: str, params: 
     wanted = RunFilter(statuses, f"{AGENT}{agent}", tenant=principal.tenant, tags=(A2A_TAG,))
     found = await search_runs(parts.database, wanted, below=params.page_token or None, limit=params.page_size)
     with_answers = params.include_artifacts
-    tasks = [await read_task(parts.database, run.id, answers=with_answers) for run in found.runs]
+    tasks: list[TaskSnapshot] = []
+    room, following = MAX_PAGE_BYTES, found.cursor
+    for run in found.runs:
+        task = await read_task(parts.database, run.id, answers=with_answers)
+        room -= task.text_bytes
+        if tasks and room < 0:
+            following = tasks[-1].run.id
+            break
+        tasks.append(task)
     if params.context_id:
         tasks = [task for task in tasks if task.context_id == params.context_id]
     if params.status == INPUT_REQUIRED:
         tasks = [task for task in tasks if task.questions]
     return {
         "tasks": [task.to_dict(params.history_length, artifacts=with_answers) for task in tasks],
-        "nextPageToken": found.cursor or "",
+        "nextPageToken": following or "",
         "pageSize": params.page_size,
         "totalSize": len(tasks),
     }

@@ -18,6 +18,7 @@ from runlane.api.openai.reader import exhaust
 from runlane.api.sse_encoding import line_json
 from runlane.domain.a2a import A2A_STATES
 from runlane.domain.run import Run, Status
+from runlane.domain.text import utf8_size
 from runlane.domain.timestamps import format_timestamp
 from runlane.store.orchestration.waits import Wait
 from runlane.store.queue.events import read_page
@@ -43,6 +44,12 @@ class TaskSnapshot:
         """The conversation of the run."""
         chat: Mapping[str, Any] = (self.run.plan or {}).get("chat") or {}
         return chat.get("session_id") or self.run.id
+
+    @property
+    def text_bytes(self) -> int:
+        """The size of its message and its answers."""
+        message = (self.run.input or {}).get("message")
+        return sum(map(utf8_size, (*self.fold.texts, message if isinstance(message, str) else "")))
 
     @property
     def rests(self) -> bool:

@@ -20,7 +20,7 @@ from runlane.api.agent_server.assistant_schemas import (
 )
 from runlane.api.agent_server.config import mirror_context
 from runlane.api.agent_server.deletion import remove_assistant
-from runlane.api.agent_server.routing import agent_router, check_uuid, listing, page_of
+from runlane.api.agent_server.routing import agent_router, check_uuid, listing, page_headers
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
 from runlane.api.serializers import JsonBody, ValueBody
@@ -68,17 +68,16 @@ async def search_assistants(request: Request, principal: RunsRead, body: Assista
     wanted = body or AssistantSearch()
     parts = parts_of(request)
     async with parts.searches.turn(principal):
-        found = await search.search_assistants(
+        page, more = await search.search_assistants(
             parts.database,
             principal.tenant,
             _filter(request, wanted),
             sort_by=wanted.sort_by or "created_at",
             descending=wanted.sort_order != "asc",
-            limit=wanted.limit + 1,
+            limit=wanted.limit,
             offset=wanted.offset,
         )
-    page, headers = page_of(found, wanted.limit, wanted.offset)
-    return listing(page, wanted.select, headers)
+    return listing(page, wanted.select, page_headers(wanted.offset, len(page), more=more))
 
 
 @router.post("/assistants/count", response_model=int, responses=answers())
@@ -118,7 +117,7 @@ async def list_versions(
     wanted = body or VersionSearch()
     parts = parts_of(request)
     async with parts.searches.turn(principal):
-        found = await store.list_versions(
+        found, cut = await store.list_versions(
             parts.database,
             principal.tenant,
             assistant_id,
@@ -126,7 +125,7 @@ async def list_versions(
             limit=wanted.limit,
             offset=wanted.offset,
         )
-    return listing(found, None)
+    return listing(found, None, page_headers(wanted.offset, len(found), more=True) if cut else None)
 
 
 @router.post("/assistants/{assistant_id}/latest", response_model=Assistant, responses=answers(404))

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from runlane.api.agent_auth.guard import rule_of
 from runlane.api.agent_auth.user_config import with_user
 from runlane.api.agent_server.cron_schemas import CronBody, CronCount, CronPatch, CronSearch, end_moment
-from runlane.api.agent_server.routing import agent_router, check_uuid, page_of, selected
+from runlane.api.agent_server.routing import agent_router, check_uuid, page_headers, selected
 from runlane.api.agent_server.threads import ThreadId
 from runlane.api.auth import RunsRead, SchedulesWrite
 from runlane.api.error_responses import answers
@@ -65,16 +65,16 @@ async def search_crons(request: Request, principal: RunsRead, body: CronSearch |
     wanted = body or CronSearch()
     parts = parts_of(request)
     async with parts.searches.turn(principal):
-        found = await store.search_crons(
+        page, more = await store.search_crons(
             parts.database,
             principal.tenant,
             await _filter(request, principal, wanted, wanted.enabled),
             sort_by=wanted.sort_by or "created_at",
             descending=wanted.sort_order != "asc",
-            limit=wanted.limit + 1,
+            limit=wanted.limit,
             offset=wanted.offset,
         )
-    page, headers = page_of(found, wanted.limit, wanted.offset)
+    headers = page_headers(wanted.offset, len(page), more=more)
     return JsonBody([_selected(row, wanted.select) for row in page], headers=headers)
 
 

@@ -53,7 +53,7 @@ async def current(database: Database, thread: Thread) -> Thread:
         return thread
     (shown,) = [one async for one in with_questions(database, [thread])]
     if shown.status is ThreadStatus.BUSY:
-        for run in reversed(await list_thread_runs(database, thread.tenant, thread.id, limit=10)):
+        for run in reversed((await list_thread_runs(database, thread.tenant, thread.id, limit=10))[0]):
             if run.status.value == "running":
                 return replace(shown, values=await _current_values(database, thread, run.id))
     return shown

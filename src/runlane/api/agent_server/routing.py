@@ -52,12 +52,6 @@ def agent_router(tag: str) -> RawRouter:
     return RawRouter(tags=[tag], route_class=AgentRoute, strict_content_type=False)
 
 
-def page_of(found: Sequence[T], limit: int, offset: int) -> tuple[Sequence[T], dict[str, str]]:
-    """Return a page and its headers. `found` has one value more than the page if further values exist."""
-    page = found[:limit]
-    return page, page_headers(offset, len(page), more=len(found) > limit)
-
-
 def page_headers(offset: int, size: int, *, more: bool) -> dict[str, str]:
     """Return the headers of a page.
 

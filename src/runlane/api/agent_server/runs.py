@@ -15,7 +15,7 @@ from runlane.api.agent_server.deletion import publish_changes, wait_stopped
 from runlane.api.agent_server.joining import JoinAnswer
 from runlane.api.agent_server.native_questions import resume_native
 from runlane.api.agent_server.native_stream import NativeRunFollower, follow_native
-from runlane.api.agent_server.routing import JsonList, agent_router, listing
+from runlane.api.agent_server.routing import JsonList, agent_router, listing, page_headers
 from runlane.api.agent_server.run_schemas import ThreadRunBody
 from runlane.api.agent_server.run_stream import RunFollower, final_values, follow_new_run, follow_run
 from runlane.api.agent_server.starting import RunPath, start
@@ -94,14 +94,15 @@ async def list_runs(
     status: Annotated[ThreadRunStatus | None, Query()] = None,
     select: Annotated[list[RunField] | None, JsonList, Query()] = None,
 ) -> JsonBody:
-    """List the runs of a thread, newest first."""
+    """List the runs of a thread, newest first. A page that would exceed 16 MiB has the header `X-Pagination-Next`."""
     database = parts_of(request).database
-    found = await store.list_thread_runs(
+    found, cut = await store.list_thread_runs(
         database, principal.tenant, thread_id, status=status, limit=limit, offset=offset
     )
     if not found:
         await find_thread(database, principal.tenant, thread_id)
-    return listing(await _shown(parts_of(request), principal, thread_id, found), select)
+    headers = page_headers(offset, len(found), more=True) if cut else None
+    return listing(await _shown(parts_of(request), principal, thread_id, found), select, headers)
 
 
 @router.get("/threads/{thread_id}/runs/{run_id}", response_model=ThreadRun, responses=answers(404))

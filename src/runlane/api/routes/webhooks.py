@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
 
-from runlane.access.policy import may_see, tenant_to_list, tenant_to_use
+from runlane.access.policy import may_see, require, tenant_to_list, tenant_to_use
 from runlane.api.auth import RunsRead, SecretsManage, WebhooksWrite
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
@@ -61,6 +62,7 @@ from runlane.store.webhooks.endpoints import (
 )
 from runlane.store.webhooks.secrets import list_public_keys
 from runlane.webhooks.endpoints import WebhookManager, endpoint_fields
+from runlane.webhooks.headers import names_in
 
 router = RawRouter(tags=["webhooks"])
 changes = RawRouter(tags=["webhooks"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -100,8 +102,19 @@ async def post_endpoint(request: Request, principal: WebhooksWrite, body: NewEnd
     """Create an endpoint. Only this response contains its secret. 409 if the server has no encryption key."""
     tenant = tenant_to_use(principal, body.tenant)
     fields = endpoint_fields(body.model_dump(exclude={"tenant", "signature"}))
+    _require_secrets(principal, fields.headers)
     endpoint, secret = await _manager(request).create(tenant, fields, signature=body.signature, actor=principal.actor)
     return JsonBody({"endpoint": to_dict(endpoint), "secret": to_dict(secret)}, 201)
+
+
+def _may_use_secrets(principal: Principal) -> bool:
+    return bool(principal.permissions & {Permission.SECRETS_MANAGE, Permission.DEFINITIONS_WRITE})
+
+
+def _require_secrets(principal: Principal, headers: Mapping[str, str] | None) -> None:
+    """Refuse headers that refer to secrets, whose values the endpoint would receive, unless the key may use secrets."""
+    if names_in(headers or {}) and not _may_use_secrets(principal):
+        require(principal, Permission.SECRETS_MANAGE)
 
 
 @router.get("/webhooks/endpoints/{endpoint_id}", response_model=WebhookEndpoint, responses=answers(404))
@@ -115,9 +128,15 @@ async def patch_endpoint(
     request: Request, principal: WebhooksWrite, endpoint_id: EndpointId, body: PatchEndpoint
 ) -> ValueBody:
     """Change an endpoint. Stored messages that are not delivered yet go to the new URL."""
-    await _visible(parts_of(request), principal, endpoint_id)
+    endpoint = await _visible(parts_of(request), principal, endpoint_id)
     fields = endpoint_fields(body.model_dump(exclude={"version"}))
-    changed = await _manager(request).change(endpoint_id, fields, version=body.version, actor=principal.actor)
+    _require_secrets(principal, fields.headers)
+    version = body.version
+    if fields.url is not None and fields.headers is None and not _may_use_secrets(principal):
+        # Another URL would receive what the headers refer to. They must not change between this check and the write.
+        _require_secrets(principal, endpoint.headers)
+        version = endpoint.version if version is None else version
+    changed = await _manager(request).change(endpoint_id, fields, version=version, actor=principal.actor)
     return ValueBody(changed)
 
 

@@ -19,6 +19,7 @@ from runlane.errors import Conflict, NotFound
 from runlane.store.orchestration.waits import Wait, wait_of
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us, optional
+from runlane.store.sql.page_bytes import is_cut, within_bytes
 from runlane.store.sql.schema import run_waits, runs
 from runlane.store.sql.statement import Statement
 
@@ -48,9 +49,8 @@ _open = (
 _of_open_runs = run_waits.join(runs, runs.c.id == _w.run_id)
 _INBOX = Statement(
     "inbox",
-    select(run_waits, _due_in)
-    .select_from(_of_open_runs)
-    .where(
+    within_bytes(
+        select(run_waits, _due_in).select_from(_of_open_runs),
         *_open,
         optional("target", _w.target),
         or_(cast(_due_before, BigInteger).is_(None), _w.due_at < _due_before),
@@ -61,9 +61,11 @@ _INBOX = Statement(
             # Branches of one run may ask at the same time.
             and_(_w.opened_at == _after, _w.run_id == _after_run, _w.path > bindparam("after_path", type_=Text())),
         ),
-    )
-    .order_by(_w.opened_at, _w.run_id, _w.path)
-    .limit(bindparam("limit", type_=Integer())),
+        keys=[_w.run_id, _w.path],
+        order=[(_w.opened_at, False), (_w.run_id, False), (_w.path, False)],
+        large=[_w.request],
+        limit=bindparam("limit", type_=Integer()),
+    ),
     purpose="Read a page of open questions to people, oldest first.",
 )
 _PATHS = Statement(
@@ -156,9 +158,9 @@ async def read_inbox(
                 if len(found) == limit:
                     return found, wait
         looked_at += len(rows)
-        if len(rows) < chunk:
+        if len(rows) < chunk and not is_cut(rows):
             return found, None
-        if looked_at >= WINDOW:
+        if looked_at >= WINDOW or (found and is_cut(rows)):
             return found, wait_of(rows[-1])
 
 

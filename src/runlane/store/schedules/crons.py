@@ -16,6 +16,7 @@ from runlane.errors import NotFound
 from runlane.store.schedules.rows import COLUMNS, FIND, StoredSchedule, stored
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import json_contains, lit, member, optional, visible_by
+from runlane.store.sql.page_bytes import is_cut, within_bytes
 from runlane.store.sql.schema import schedule_firings, schedules
 from runlane.store.sql.statement import Statement
 
@@ -60,13 +61,16 @@ _found = (
 _SEARCH = {
     (column, descending): Statement(
         f"search_crons_by_{column}{'_down' if descending else ''}",
-        select(*COLUMNS)
-        .where(*_found)
-        .order_by(
-            (order.desc() if descending else order.asc()).nulls_last(), _s.id.desc() if descending else _s.id.asc()
-        )
-        .limit(bindparam("limit", type_=Integer()))
-        .offset(bindparam("offset", type_=Integer())),
+        within_bytes(
+            select(*COLUMNS),
+            *_found,
+            keys=[_s.uid],
+            # Those without a value come last in either order.
+            order=[(case((order.is_(None), lit(1)), else_=lit(0)), False), (order, descending), (_s.id, descending)],
+            large=[_s.settings, _s.metadata],
+            limit=bindparam("limit", type_=Integer()),
+            offset=bindparam("offset", type_=Integer()),
+        ),
         purpose=f"Find crons, in the order of {column}.",
     )
     for column, order in SORT_COLUMNS.items()
@@ -120,10 +124,11 @@ async def search_crons(
     descending: bool = True,
     limit: int = 10,
     offset: int = 0,
-) -> list[StoredSchedule]:
-    """Return a page of the schedules of crons."""
-    rows = await database.query(_SEARCH[sort_by, descending], limit=limit, offset=offset, **_parameters(tenant, wanted))
-    return [stored(row) for row in rows]
+) -> tuple[list[StoredSchedule], bool]:
+    """Return a page of the schedules of crons, and whether more follow."""
+    given = _parameters(tenant, wanted)
+    rows = await database.query(_SEARCH[sort_by, descending], limit=limit + 1, offset=offset, **given)
+    return [stored(row) for row in rows[:limit]], len(rows) > limit or is_cut(rows)
 
 
 async def count_crons(database: Database, tenant: str, wanted: CronFilter) -> int:

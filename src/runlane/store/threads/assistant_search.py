@@ -12,6 +12,7 @@ from runlane.domain.access_rule import AccessRule, rule_text
 from runlane.domain.assistant import Assistant
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import json_contains, optional, visible_by
+from runlane.store.sql.page_bytes import is_cut, within_bytes
 from runlane.store.sql.schema import assistants
 from runlane.store.sql.statement import Statement
 from runlane.store.threads.assistants import assistant_of, create_defaults, json_or_none
@@ -49,11 +50,15 @@ _found = (
 _SEARCH = {
     (column, descending): Statement(
         f"search_assistants_by_{column}{'_down' if descending else ''}",
-        select(assistants)
-        .where(*_found)
-        .order_by(order.desc() if descending else order.asc(), assistants.c.id)
-        .limit(_limit)
-        .offset(_offset),
+        within_bytes(
+            select(assistants),
+            *_found,
+            keys=[assistants.c.tenant, assistants.c.id],
+            order=[(order, descending), (assistants.c.id, False)],
+            large=[assistants.c.config, assistants.c.context, assistants.c.metadata, assistants.c.name],
+            limit=_limit,
+            offset=_offset,
+        ),
         purpose=f"Find assistants, in the order of {column}.",
     )
     for column, order in SORT_COLUMNS.items()
@@ -75,15 +80,15 @@ async def search_assistants(
     descending: bool = True,
     limit: int = 10,
     offset: int = 0,
-) -> list[Assistant]:
-    """Return a page of the assistants of a tenant, including the defaults of all graphs."""
+) -> tuple[list[Assistant], bool]:
+    """Return a page of the assistants of a tenant, including the defaults of all graphs, and whether more follow."""
 
-    async def work(session: Session) -> list[Assistant]:
+    async def work(session: Session) -> tuple[list[Assistant], bool]:
         await create_defaults(session, tenant)
         rows = await session.fetch(
-            _SEARCH[sort_by, descending], tenant=tenant, limit=limit, offset=offset, **_filter(wanted)
+            _SEARCH[sort_by, descending], tenant=tenant, limit=limit + 1, offset=offset, **_filter(wanted)
         )
-        return [assistant_of(row) for row in rows]
+        return [assistant_of(row) for row in rows[:limit]], len(rows) > limit or is_cut(rows)
 
     return await database.transact(work)
 

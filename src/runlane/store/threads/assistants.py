@@ -34,6 +34,7 @@ from runlane.errors import Conflict, NotFound, UnknownAssistant, UnknownGraph
 from runlane.store.schedules.crons import delete_crons_of_assistant
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import json_contains, lit, member, now_us, upsert
+from runlane.store.sql.page_bytes import is_cut, within_bytes
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import assistant_versions, assistants, graphs
 from runlane.store.sql.statement import Row, Statement, text_list
@@ -133,14 +134,16 @@ _limit, _offset = bindparam("limit", type_=Integer()), bindparam("offset", type_
 _metadata = bindparam("metadata", type_=Text())
 _VERSIONS = Statement(
     "list_assistant_versions",
-    select(assistant_versions)
-    .where(
+    within_bytes(
+        select(assistant_versions),
         *_of_assistant,
         or_(cast(_metadata, Text).is_(None), json_contains(assistant_versions.c.metadata, _metadata)),
-    )
-    .order_by(assistant_versions.c.version.desc())
-    .limit(_limit)
-    .offset(_offset),
+        keys=[assistant_versions.c.tenant, assistant_versions.c.assistant_id, assistant_versions.c.version],
+        order=[(assistant_versions.c.version, True)],
+        large=[assistant_versions.c[name] for name in ("config", "context", "metadata", "name")],
+        limit=_limit,
+        offset=_offset,
+    ),
     purpose="Read versions of an assistant, newest first.",
 )
 _DELETE = Statement("delete_assistant", delete(assistants).where(*_one), purpose="Delete an assistant.")
@@ -275,13 +278,13 @@ async def list_versions(
     metadata: Mapping[str, Any] | None = None,
     limit: int = 10,
     offset: int = 0,
-) -> list[AssistantVersion]:
-    """Return versions of an assistant, newest first."""
+) -> tuple[list[AssistantVersion], bool]:
+    """Return versions of an assistant, newest first, and whether the bound in bytes has left out some of the page."""
     found = await find_assistant(database, tenant, assistant_id)
     rows = await database.query(
         _VERSIONS, tenant=tenant, assistant_id=found.id, metadata=json_or_none(metadata), limit=limit, offset=offset
     )
-    return [from_row(AssistantVersion, row, json=_JSON) for row in rows]
+    return [from_row(AssistantVersion, row, json=_JSON) for row in rows], is_cut(rows)
 
 
 async def drop_assistants(session: Session, tenant: str) -> None:

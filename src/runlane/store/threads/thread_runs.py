@@ -25,6 +25,7 @@ from runlane.errors import RunNotFound, WrongState
 from runlane.store.queue.retention import delete_runs
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member
+from runlane.store.sql.page_bytes import is_cut, within_bytes
 from runlane.store.sql.schema import run_inputs, run_results, runs, thread_runs
 from runlane.store.sql.statement import Row, Statement, text_list
 from runlane.store.threads.threads import lock_thread_key
@@ -47,29 +48,32 @@ class RunResult:
 
 _run_id = bindparam("run_id", type_=Text())
 _thread = bindparam("thread", type_=Text())
-_listed = (
-    select(
-        thread_runs,
-        runs.c.status,
-        runs.c.target,
-        runs.c.claimed_at,
-        runs.c.ended_at,
-        run_inputs.c.input,
+_whole = select(
+    thread_runs,
+    runs.c.status,
+    runs.c.target,
+    runs.c.claimed_at,
+    runs.c.ended_at,
+    run_inputs.c.input,
+).select_from(
+    thread_runs.join(runs, runs.c.id == thread_runs.c.run_id).outerjoin(
+        run_inputs, run_inputs.c.run_id == thread_runs.c.run_id
     )
-    .select_from(
-        thread_runs.join(runs, runs.c.id == thread_runs.c.run_id).outerjoin(
-            run_inputs, run_inputs.c.run_id == thread_runs.c.run_id
-        )
-    )
-    .where(thread_runs.c.thread == _thread)
 )
+_listed = _whole.where(thread_runs.c.thread == _thread)
 _FIND = Statement("find_thread_run", _listed.where(thread_runs.c.run_id == _run_id), purpose="Read a run of a thread.")
 _LIST = Statement(
     "list_thread_runs",
-    _listed.where(member(runs.c.status, "statuses"))
-    .order_by(thread_runs.c.created_at.desc(), thread_runs.c.run_id.desc())
-    .limit(bindparam("limit", type_=Integer()))
-    .offset(bindparam("offset", type_=Integer())),
+    within_bytes(
+        _whole,
+        thread_runs.c.thread == _thread,
+        member(runs.c.status, "statuses"),
+        keys=[thread_runs.c.run_id],
+        order=[(thread_runs.c.created_at, True), (thread_runs.c.run_id, True)],
+        large=[run_inputs.c.input, thread_runs.c.metadata],
+        limit=bindparam("limit", type_=Integer()),
+        offset=bindparam("offset", type_=Integer()),
+    ),
     purpose="Read runs of a thread, newest first.",
 )
 _AFTER = Statement(
@@ -147,8 +151,8 @@ async def list_thread_runs(
     status: ThreadRunStatus | None = None,
     limit: int = 10,
     offset: int = 0,
-) -> list[ThreadRun]:
-    """Return runs of a thread, newest first."""
+) -> tuple[list[ThreadRun], bool]:
+    """Return runs of a thread, newest first, and whether the bound in bytes has left out some of the page."""
     statuses = [one.value for one in Status] if status is None else _STATUSES[status]
 
     async def work(session: Session) -> Sequence[Row]:
@@ -160,7 +164,8 @@ async def list_thread_runs(
             offset=offset,
         )
 
-    return [_thread_run(row, thread_id) for row in await database.transact(work)]
+    rows = await database.transact(work)
+    return [_thread_run(row, thread_id) for row in rows], is_cut(rows)
 
 
 async def thread_of_run(database: Database, tenant: str, run_id: str) -> str | None:
