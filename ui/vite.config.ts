@@ -28,5 +28,6 @@ export default defineConfig(({ command }) => ({
     rollupOptions: { output: { hashCharacters: 'hex' } },
   },
   server: { proxy: { '/api': { target: server }, '/health': { target: server } } },
-  test: { include: ['tests/**/*.test.ts'], environment: 'node' },
+  // A busy machine needs more than the 5 s of the default for a property of many examples.
+  test: { include: ['tests/**/*.test.ts'], environment: 'node', testTimeout: 120_000 },
 }))

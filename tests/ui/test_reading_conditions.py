@@ -91,14 +91,15 @@ def test_a_second_click_during_a_slow_answer_changes_nothing(page: Page, site: S
 
 # Buttons, fields and links that are cut off: outside of the page, or of a box around them that does not scroll.
 CUT_OFF = """() => {
-  const cuts = (element) => /hidden|clip/.test(getComputedStyle(element).overflowX)
+  // A page that scrolls sideways as a whole hides them, too.
+  const cuts = (element) => element.matches('main') || /hidden|clip/.test(getComputedStyle(element).overflowX)
   const scrolls = (element) => /auto|scroll/.test(getComputedStyle(element).overflowX)
   const controls = [...document.querySelectorAll('main :is(button, a[href], input, select, textarea)')]
   const cutOff = (element) => {
     const box = element.getBoundingClientRect()
     if (box.width === 0 || !element.checkVisibility({ visibilityProperty: true })) return false
     for (let around = element.parentElement; around !== document.body; around = around.parentElement) {
-      if (scrolls(around) || around.matches('.react-flow, [role=treegrid]')) return false
+      if (!cuts(around) && scrolls(around) || around.matches('.react-flow, [role=treegrid]')) return false
       const edge = around.getBoundingClientRect()
       if (cuts(around) && (box.left < edge.left - 2 || box.right > edge.right + 2)) return true
     }

@@ -55,19 +55,19 @@ function Progress({ run }: { run: RunSummary }) {
 }
 
 export const RUN_COLUMNS: Column<RunSummary>[] = [
-  { id: 'target', title: 'Target', width: 130, grow: 3, fixed: true, render: (run) => <Target target={run.target} /> },
-  { id: 'status', title: 'Status', width: 142, fixed: true, render: (run) => <Status value={run.cancel_requested_at !== null && !isEnded(run.status) ? 'cancelling' : run.status} /> },
+  { id: 'target', title: 'Target', width: 150, grow: 3, fixed: true, render: (run) => <Target target={run.target} /> },
+  { id: 'status', title: 'Status', width: 148, fixed: true, render: (run) => <Status value={run.cancel_requested_at !== null && !isEnded(run.status) ? 'cancelling' : run.status} /> },
   { id: 'id', title: 'Run', width: 80, render: (run) => <code title={run.run_id} className="font-mono text-xs text-soft">{shortId(run.run_id)}</code> },
   { id: 'accepted', title: 'Accepted', width: 76, render: (run) => <Time at={run.accepted_at} style="relative" /> },
   { id: 'started', title: 'Started', width: 76, wideOnly: true, render: (run) => <Time at={run.started_at} style="relative" /> },
   { id: 'duration', title: 'Duration', width: 72, align: 'right', render: (run) => <Elapsed from={run.started_at} to={run.ended_at} running={!isEnded(run.status)} /> },
   { id: 'waited', title: 'Waited', width: 88, align: 'right', optional: true, render: (run) => <Elapsed from={run.accepted_at} to={run.started_at ?? run.ended_at} running={!isEnded(run.status)} /> },
-  { id: 'lane', title: 'Lane', width: 80, wideOnly: true, render: (run) => <span className="text-soft">{run.lane}</span> },
+  { id: 'lane', title: 'Lane', width: 76, wideOnly: true, render: (run) => <span className="text-soft">{run.lane}</span> },
   { id: 'tries', title: 'Tries', width: 46, align: 'right', wideOnly: true, render: (run) => <span className={run.tries > 1 ? 'tabular text-wait' : 'tabular text-faint'}>{run.tries}</span> },
   { id: 'cost', title: 'Cost', width: 66, align: 'right', wideOnly: true, render: (run) => <span className="tabular text-soft">{formatCost(run.total_cost_usd)}</span> },
   { id: 'tokens', title: 'Tokens', width: 72, align: 'right', optional: true, render: (run) => <span className="tabular text-soft">{formatShort(run.total_tokens)}</span> },
   { id: 'key', title: 'Key', width: 120, optional: true, render: (run) => <span className="text-soft">{run.ordering_key === null ? '' : visible(run.ordering_key)}</span> },
-  { id: 'progress', title: 'Progress', width: 108, grow: 2, wideOnly: true, render: (run) => <Progress run={run} /> },
+  { id: 'progress', title: 'Progress', width: 100, grow: 2, wideOnly: true, render: (run) => <Progress run={run} /> },
   { id: 'tags', title: 'Tags', width: 100, grow: 2, wideOnly: true, render: (run) => <Tags tags={run.tags} /> },
   { id: 'tenant', title: 'Tenant', width: 110, optional: true, render: (run) => <span className="text-soft">{run.tenant}</span> },
   { id: 'priority', title: 'Priority', width: 64, align: 'right', optional: true, render: (run) => <span className="tabular text-soft">{run.priority}</span> },

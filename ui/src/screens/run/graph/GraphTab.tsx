@@ -1,11 +1,11 @@
 /* The graph of the version that the run is pinned to, with the state of the run on it. */
 import { ChevronRight } from 'lucide-react'
-import { useCallback } from 'react'
+import { useCallback, useState } from 'react'
 import { Link } from 'wouter'
 import { useApi } from '@/api/query'
 import type { Run } from '@/api/types'
 import { useAddress } from '@/app/address'
-import { ErrorNote, Loaded } from '@/parts/Loading'
+import { ErrorNote, Loaded, Skeleton } from '@/parts/Loading'
 import { INNER } from './arrange'
 import { GraphCanvas, type GraphStep, type InnerLink } from './lazyCanvas'
 import { levelOf, MOST_LEVELS, pathOf, type RunGraph } from './nested'
@@ -40,7 +40,10 @@ function Crumbs({ path, link }: { path: string; link: (path: string | null) => s
 function NestedGraph({ run, found, path, selected, onSelect }: GraphTabProps & { found: RunGraph; path: string }) {
   const address = useAddress()
   const wanted = address.all('open')
-  const { graph, problem } = useNestedGraph(run.run_id, found, wanted, path)
+  const { graph, problem, pending } = useNestedGraph(run.run_id, found, wanted, path)
+  // A link shows all that it opens at once; what is opened later grows in place.
+  const [shown, setShown] = useState(!pending)
+  if (!pending && !shown) setShown(true)
   const { opened, steps } = graph
   const search = address.params.toString()
   const inner = useCallback(
@@ -56,6 +59,7 @@ function NestedGraph({ run, found, path, selected, onSelect }: GraphTabProps & {
     // eslint-disable-next-line react-hooks/exhaustive-deps
     [search, graph.id, path],
   )
+  if (!shown) return <Skeleton rows={6} />
   return (
     <div className="flex h-full min-h-0 flex-col">
       {path !== '' && <Crumbs path={path} link={(to) => address.link({ inner: to, open: null, step: null })} />}
