@@ -19,6 +19,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
+import structlog
 import uvloop
 
 from bench.http_client import HOST
@@ -243,6 +244,8 @@ async def _measure(url: str, memories: int, count: int, away_seconds: float) -> 
 
 def main() -> None:
     url, memories, count, away_seconds = sys.argv[1:]
+    # What the node logs while Postgres is away must not be in the result.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     figures = uvloop.run(_measure(url, int(memories), int(count), float(away_seconds)))
