@@ -184,7 +184,7 @@ async def test_bad_events_and_triggers_are_refused(idle_api: Api) -> None:
         ({"event": "order*"}, "does not match"),
         ({"event": "run.started"}, "the ends of runs are"),
         ({"condition": "event.data ="}, "invalid syntax"),
-        ({"condition": "{{event.data}}"}, "no placeholders"),
+        ({"condition": "{{event.data}}"}, "cannot contain placeholders"),
         ({"input": {"text": "{{data.who}}"}}, "A trigger has only the event"),
         ({"input": {"text": "{{event.payload.who}}"}}, 'does not have the field "payload"'),
         ({"task": "gret"}, 'did you mean "greet"'),
