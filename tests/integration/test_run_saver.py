@@ -23,16 +23,24 @@ CONFIG: Any = {"configurable": {"thread_id": "t1", "checkpoint_ns": ""}}
 
 
 class Queue:
-    """Stores at once."""
+    """Reports that too much is pending after each write, so the saver has it stored at once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._pending: list[GraphWrites] = []
 
-    async def write(self, written: GraphWrites, *, waits: bool) -> None:
-        await self._store.database.transact(lambda session: store_alone(session, written))
+    def add(self, written: GraphWrites) -> bool:
+        self._pending.append(written)
+        return False
+
+    async def write(self, written: GraphWrites) -> None:
+        self.add(written)
+        await self.settle()
 
     async def settle(self) -> None:
-        return
+        while self._pending:
+            written = self._pending.pop(0)
+            await self._store.database.transact(lambda session, written=written: store_alone(session, written))
 
 
 class Note(BaseModel):
