@@ -53,6 +53,16 @@ def test_the_image_has_stages_a_numeric_user_and_no_shell_form() -> None:
     assert any("PYTHONDONTWRITEBYTECODE=1" in line for line in final)
 
 
+def test_the_image_has_the_labels_of_its_origin() -> None:
+    (labels,) = (line for line in instructions() if line.startswith("LABEL "))
+    found = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', labels))
+    arguments = ("created", "revision", "source", "version")
+    assert {name: found[name] for name in arguments} == {name: f"${{{name.upper()}}}" for name in arguments}
+    assert found["licenses"] == "Apache-2.0"
+    release = (ROOT / ".github/workflows/release.yaml").read_text()
+    assert [name for name in arguments if f"--build-arg {name.upper()}=" not in release] == []
+
+
 def test_a_package_is_copied_with_what_it_depends_on() -> None:
     status = """\
 Package: tool
