@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 import yaml
 
+from deploy.docker.slim import LEFT_OUT, read_entries, with_dependencies
 from runlane.settings import Settings
 from runlane.version import VERSION
 from tests.deploy.test_observability_files import ROOT
@@ -50,6 +51,62 @@ def test_the_image_has_stages_a_numeric_user_and_no_shell_form() -> None:
     assert not [line for line in lines if re.search(r"(password|token|secret)", line, re.IGNORECASE)]
     assert not [line for line in lines if ":latest" in line]
     assert any("PYTHONDONTWRITEBYTECODE=1" in line for line in final)
+
+
+def test_the_image_has_the_labels_of_its_origin() -> None:
+    (labels,) = (line for line in instructions() if line.startswith("LABEL "))
+    found = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', labels))
+    arguments = ("created", "revision", "source", "version")
+    assert {name: found[name] for name in arguments} == {name: f"${{{name.upper()}}}" for name in arguments}
+    assert found["licenses"] == "Apache-2.0"
+    release = (ROOT / ".github/workflows/release.yaml").read_text()
+    assert [name for name in arguments if f"--build-arg {name.upper()}=" not in release] == []
+
+
+def test_a_package_is_copied_with_what_it_depends_on() -> None:
+    status = """\
+Package: tool
+Pre-Depends: base (>= 1)
+Depends: library:any (>= 2.0~rc), missing | other, absent
+Recommends: documentation
+
+Package: base
+
+Package: library
+Depends: deep
+
+Package: deep
+Depends: tool
+
+Package: other
+
+Package: documentation
+"""
+    entries = read_entries(status)
+    assert with_dependencies(["tool"], entries) == {"tool", "base", "library", "deep", "other"}
+    assert with_dependencies([], entries) == set()
+    with pytest.raises(SystemExit, match="Not installed: mistyped"):
+        with_dependencies(["tool", "mistyped"], entries)
+
+
+@pytest.mark.parametrize(
+    ("path", "left_out"),
+    [
+        ("/usr/share/doc/tar/copyright", True),
+        ("/usr/local/lib/python3.13/test/test_os.py", True),
+        ("/usr/local/lib/python3.13/site-packages/pip/__init__.py", True),
+        ("/usr/local/bin/pip3", True),
+        ("/usr/local/lib/python3.13/lib-dynload/_testcapi.cpython-313-x86_64-linux-gnu.so", True),
+        ("/etc/resolv.conf", True),
+        ("/usr/local/lib/python3.13/site.py", False),
+        ("/usr/local/lib/python3.13/unittest/case.py", False),
+        ("/usr/local/bin/python3.13", False),
+        ("/usr/share/zoneinfo/Europe/Berlin", False),
+        ("/etc/passwd", False),
+    ],
+)
+def test_what_the_image_leaves_out(path: str, left_out: bool) -> None:
+    assert (LEFT_OUT.search(path) is not None) == left_out
 
 
 def test_the_build_context_is_a_list_of_what_is_needed() -> None:
