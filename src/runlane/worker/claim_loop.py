@@ -21,6 +21,7 @@ from runlane.store.queue.claim import Claimed, ClaimOutcome, claim
 from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.workers import owned_runs
 from runlane.store.sql.database import CommitInDoubt, Database, Session
+from runlane.worker.change_watch import ChangeWatch
 from runlane.worker.executions import Executions
 from runlane.worker.health import WorkerHealth
 from runlane.worker.heartbeat import Registration
@@ -57,6 +58,16 @@ class ClaimLoop:
         self._registration = registration
         self._abandon_registration = abandon_registration
         self._listener = bus.listen(self._memory.only)
+        self._is_waiting = False
+        self._claimed_at = float("-inf")
+        self._watch: ChangeWatch | None = None
+        if database.dialect == "sqlite":
+            self._watch = ChangeWatch(
+                database,
+                wake=self._listener.wake,
+                is_idle=lambda: self._is_waiting,
+                last_claim=lambda: self._claimed_at,
+            )
         self._may_claim = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -84,10 +95,14 @@ class ClaimLoop:
     def start(self) -> None:
         """Start to claim."""
         self._task = asyncio.create_task(self._run(), name="runlane-claims")
+        if self._watch is not None:
+            self._watch.start()
 
     async def stop(self) -> None:
         """End the loop after the claim in progress."""
         self._stopping = True
+        if self._watch is not None:
+            await self._watch.stop()
         for event in (self._may_claim, self._executions.slot_free):
             event.set()
         self._listener.wake()
@@ -160,7 +175,9 @@ class ClaimLoop:
                 # Waiting for a bell is not a stall, however long the poll interval is.
                 poll_seconds = self._poll_seconds()
                 self._health.claim_loop_turned_at = time.monotonic() + poll_seconds
+                self._is_waiting = True
                 await self._listener.wait(self._memory.names, poll_seconds)
+                self._is_waiting = False
 
     def _poll_seconds(self) -> float:
         if not self._bus.reaches_others:
@@ -188,6 +205,7 @@ class ClaimLoop:
         except CommitInDoubt as doubt:
             outcome = await self._resolve(doubt, registration, outcome)
         if outcome.claims:
+            self._claimed_at = time.monotonic()
             failpoint("claim.committed")
         if registration is not self._registration():
             return _NOTHING
