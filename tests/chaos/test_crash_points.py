@@ -240,7 +240,7 @@ def test_no_point_is_forgotten() -> None:
         # In tests/chaos/test_webhooks.py.
         "webhook.claimed", "webhook.sent", "webhook.recorded",
         # In tests/chaos/test_memory.py.
-        "memory.before_commit", "memory.committed",
+        "memory.before_commit", "memory.committed", "words.before_commit", "words.committed",
         "replicate.read", "replicate.before_commit", "replicate.committed", "replicate.marked",
         # In tests/chaos/test_memory_index.py.
         "memory.embedded", "memory.indexed",
