@@ -72,7 +72,7 @@ def test_a_page_loses_nothing_when_redis_does(
     assert numbers_of(page) == list(range(1, LINES + 1))
     expect(page.locator("header").filter(has_text="completed").first).to_be_visible()
     assert page.evaluate("window.sameDocument") is True
-    # Another page is told about new runs, too.
+    # The list of runs receives hints, too.
     page.goto(f"{connected.ui}/runs?target=talk")
     expect(page.locator(f'[data-row-id="{run_id}"]')).to_be_visible()
     connected.run_task("talk", input={"lines": 1})

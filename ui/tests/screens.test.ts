@@ -151,7 +151,7 @@ describe('the meaning of a field', () => {
           labels: { additionalProperties: { description: 'One label.', type: 'string' } },
         },
       },
-      Print: { description: 'Emit a text.', properties: { type: { const: 'print' }, content: { description: 'The text.', type: 'string' } } },
+      Print: { description: 'Emit text.', properties: { type: { const: 'print' }, content: { description: 'The text.', type: 'string' } } },
       Wait: { description: 'Wait for a time.', properties: { type: { const: 'wait' }, content: { description: 'Seconds.', minimum: 1, type: 'number' } } },
     },
   }
@@ -159,7 +159,7 @@ describe('the meaning of a field', () => {
   it('is that of the kind of step', () => {
     expect(describeField(schema, definition, ['steps', 0, 'content'])).toEqual({ place: 'steps[0].content', about: 'Seconds.', facts: 'number; at least 1' })
     expect(describeField(schema, definition, ['steps', 1, 'content'])?.about).toBe('The text.')
-    expect(describeField(schema, definition, ['steps', 1, 'type'])?.about).toBe('Emit a text.')
+    expect(describeField(schema, definition, ['steps', 1, 'type'])?.about).toBe('Emit text.')
   })
   it('names the allowed values and the default', () => {
     expect(describeField(schema, definition, ['on_cap'])?.facts).toBe('fail, ask; default "fail"')
