@@ -204,7 +204,7 @@ LIMITED = {
     "recursion that catches": "def f():\n try:\n  return f()\n except RecursionError:\n  return f()\nresult = f()",
     "a deep value": "x = []\nfor _ in range(100000): x = [x]\nresult = x",
     "a value too large to come out": "result = 'x' * 5_000_000",
-    "an instruction that does not look at the clock": "result = int('9' * 4000) ** 1000 % 7",
+    "an instruction that does not look at the clock": "result = int('9' * 4000) ** 5000 % 7",
 }
 
 
