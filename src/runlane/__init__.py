@@ -57,6 +57,7 @@ if typing.TYPE_CHECKING:
     from runlane.domain.run import Accepted, ChildRun, Run, Status
     from runlane.domain.scaling import Demand
     from runlane.domain.schedule import Backfill, Schedule, SchedulePreview, ScheduleSettings, UpcomingSlot
+    from runlane.domain.search_hit import SearchHit
     from runlane.domain.secret import RotatedSecrets, Secret, SecretUser
     from runlane.domain.series import RunSeries
     from runlane.domain.server import ServerReplica
@@ -195,6 +196,7 @@ __all__: list[str] = [
     "ScheduleSettings",
     "ScheduledSlot",
     "Schedules",
+    "SearchHit",
     "Secret",
     "SecretUser",
     "Secrets",
@@ -333,6 +335,7 @@ _HOMES = {
     "ScheduleSettings": "runlane.domain.schedule",
     "ScheduledSlot": "runlane.domain.firing",
     "Schedules": "runlane.submit.schedules",
+    "SearchHit": "runlane.domain.search_hit",
     "Secret": "runlane.domain.secret",
     "SecretUser": "runlane.domain.secret",
     "Secrets": "runlane.client.secrets",

@@ -10,6 +10,7 @@ import pytest
 
 from runlane import Client, Event, InvalidInput, LiveEvent, RunNotFound, Status, UnknownTask, WrongState
 from runlane.client import RetryPolicy
+from runlane.version import VERSION
 from tests.server_process import ServerProcess, serving, write_tasks
 
 PATIENT = RetryPolicy(first_seconds=0.05, longest_seconds=0.5, give_up_seconds=120)
@@ -37,6 +38,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]
 
 def numbers(events: list[Event | LiveEvent]) -> list[int]:
     return [event.seq for event in events if isinstance(event, Event)]
+
+
+async def test_the_server_describes_itself_and_its_records(server: ServerProcess) -> None:
+    async with Client(server.url) as client:
+        info, identity = await client.server_info(), await client.identity()
+        assert (info["version"], info["sign_in_required"]) == (VERSION, False)
+        assert (identity["tenant"], identity["role"]) == ("default", "platform_admin")
+        assert "talk" in [task["name"] for task in await client.tasks()]
+        accepted = await client.enqueue("talk", {"count": 2})
+        await client.wait(accepted.run_id, timeout=30)
+        assert await client.value(accepted.run_id, "result") == 2
+        assert [(hit.kind, hit.id) for hit in await client.search(accepted.run_id)] == [("run", accepted.run_id)]
+        assert (await client.admin.lane("default")).name == "default"
+        worker = (await client.workers())[0]
+        assert (await client.admin.worker(worker.id))["worker"]["worker_id"] == worker.id
 
 
 async def test_the_life_of_a_run(server: ServerProcess) -> None:

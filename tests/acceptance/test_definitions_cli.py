@@ -42,6 +42,33 @@ def json_of(folder: Path, *arguments: str, **variables: str) -> Any:
     return json.loads(done.stdout)
 
 
+def test_stored_definitions_are_listed_with_versions_and_users(project: Path) -> None:
+    json_of(project, "sync")
+    first = json_of(project, "definitions", "list", "agents")[0]
+    write(project, "agents/writer.json", {"id": "writer", "model": "scripted", "answers": ["Good evening."]})
+    json_of(project, "sync")
+    in_database = (
+        json_of(project, "definitions", "versions", "agents", "writer"),
+        json_of(project, "definitions", "used-by", "agents", "writer"),
+    )
+    newest, oldest = in_database[0]
+    assert (newest["current"], oldest["version"]) == (True, first["version"])
+    assert [item["id"] for item in in_database[1]] == ["hello"]
+    shown = command(project, "definitions", "show", "agents", "writer", "--version", oldest["version"])
+    assert json.loads(shown.stdout)["answers"] == ["Hello."]
+    missing = command(project, "definitions", "used-by", "agents", "wirter")
+    assert missing.returncode == 1
+    assert 'did you mean "writer"' in missing.stderr
+    with serving(project, {}, "dev"):
+        on_server = (
+            json_of(project, "definitions", "versions", "agents", "writer"),
+            json_of(project, "definitions", "used-by", "agents", "writer"),
+        )
+        assert on_server == in_database
+        assert [item["id"] for item in json_of(project, "definitions", "list", "agents")] == ["writer"]
+        assert "Good evening." in command(project, "definitions", "show", "agents", "writer").stdout
+
+
 def test_validate_reports_every_problem(project: Path) -> None:
     done = command(project, "validate")
     assert (done.returncode, done.stdout) == (0, "definitions: 2 definitions, 0 warnings, no errors.\n")

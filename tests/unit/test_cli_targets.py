@@ -35,6 +35,7 @@ GIVEN = {
     "action": "cancel",
     "held": "send",
     "verifier": "bearer",
+    "kind": "agents",
     "since": "2026-01-31T12:00:00Z",
 }
 EXTRA: Mapping[str, list[str]] = {

@@ -30,6 +30,7 @@ _COMMANDS: Final = {
     "webhook-sources": ("webhook_sources", "Manage the senders of incoming webhooks."),
     "validate": ("definitions:validate", "Validate definitions; report each problem with its location and fix."),
     "sync": ("sync:sync", "Store the definitions of a folder."),
+    "definitions": ("stored_definitions", "List and show stored definitions, their versions and their users."),
     "graph": ("definitions:graph", "Draw an orchestration as Mermaid or SVG."),
     "schema": ("definitions:schema", "Print the JSON Schema of definition files, for editors."),
     "bundle": ("bundle", "Export and import definitions as one file."),

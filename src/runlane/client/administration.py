@@ -131,6 +131,14 @@ class Administration:
         path = f"{PREFIX}/lanes/{part(lane)}/holds/{part(hold_id)}"
         return parse(LaneHold, await self._http.change("DELETE", path))
 
+    async def lane(self, name: str) -> Lane:
+        """Return one lane."""
+        return parse(Lane, await self._http.read(f"{PREFIX}/lanes/{part(name)}"))
+
+    async def worker(self, worker_id: str) -> Mapping[str, Any]:
+        """Return a worker with up to 100 of its runs and of its lost attempts, also for a day after its end."""
+        return await self._http.read(f"{PREFIX}/workers/{part(worker_id)}")
+
     async def drain_worker(self, worker_id: str) -> WorkerInfo:
         """Drain a worker: from its next heartbeat it claims no more runs and finishes its own."""
         return parse(WorkerInfo, await self._http.change("POST", f"{PREFIX}/workers/{part(worker_id)}/drain"))

@@ -74,6 +74,18 @@ class ChatCalls:
         """
         return follow_chat(self._http, part(session_id), after, stay=follow)
 
+    async def chat_events(
+        self, session_id: str, after: str | None = None, *, page: int = 500
+    ) -> AsyncGenerator[Event | LiveEvent]:
+        """Yield the stored events of a conversation after an id such as "2.17". Pages are read as needed."""
+        while True:
+            answer = await self._http.read(f"{PREFIX}/chat/{part(session_id)}/events", {"after": after, "limit": page})
+            for event in answer["events"]:
+                yield wire.event_from(event)
+            if not answer["events"]:
+                return
+            after = answer["next_after"]
+
     async def chat_state(self, session_id: str) -> ChatState:
         """Return the status of a conversation with its newest messages."""
         return wire.parse(ChatState, await self._http.read(f"{PREFIX}/chat/{part(session_id)}/status"))

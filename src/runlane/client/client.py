@@ -24,6 +24,7 @@ from runlane.client.retry_policy import RetryPolicy
 from runlane.client.run_views import RunViewCalls
 from runlane.client.schedules import ScheduleCalls
 from runlane.client.secrets import Secrets
+from runlane.client.server_calls import ServerCalls
 from runlane.client.stream import follow
 from runlane.client.stream_tokens import StreamTokenCalls
 from runlane.client.threads import AssistantCalls, ThreadCalls
@@ -58,7 +59,7 @@ _LONGEST_WAIT_SECONDS = 60.0
 _BATCH = 1000
 
 
-class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, StreamTokenCalls):
+class Client(Accounting, ChatCalls, DefinitionCalls, EventCalls, RunViewCalls, ServerCalls, StreamTokenCalls):
     """A client for the server at a URL. Use it in one event loop, either in `async with` or with close()."""
 
     def __init__(

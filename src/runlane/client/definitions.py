@@ -101,6 +101,56 @@ class DefinitionCalls:
         body |= {"tenant": tenant, **ownership(source, take_over)}
         return await self._http.change("POST", f"{PREFIX}/bundles/import", body)
 
+    async def check_definition(
+        self, kind: str, definition: Mapping[str, Any], *, tenant: str | None = None
+    ) -> dict[str, Any]:
+        """Check a definition as `runlane validate` does, together with the stored definitions. Nothing is stored."""
+        body = {"kind": kind, "definition": definition, "tenant": tenant}
+        return await self._http.change("POST", f"{PREFIX}/definitions/check", body)
+
+    async def put_definition(
+        self,
+        kind: str,
+        name: str,
+        definition: Mapping[str, Any],
+        *,
+        version: str | None = None,
+        take_over: bool = False,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """Store one definition. With `version`, raise Conflict if the stored definition has another version.
+
+        Without `take_over`, a definition that files or another source own raises Conflict.
+        """
+        path = f"{PREFIX}/definitions/{part(kind.replace('_', '-'))}/{part(name)}"
+        body = {"definition": definition, "take_over": take_over, "tenant": tenant}
+        return await self._http.change("PUT", path, body, if_match=version)
+
+    async def definition_schema(self, kind: str) -> dict[str, Any]:
+        """Return the JSON Schema of definition files. `kind` is in the singular, such as `orchestration`."""
+        return await self._http.read(f"{PREFIX}/schemas/{part(kind)}")
+
+    async def input_form(self, orchestration_id: str, *, tenant: str | None = None) -> dict[str, Any]:
+        """Return the JSON Schema of the input of an orchestration as `input_schema`, with an example."""
+        path = f"{PREFIX}/orchestrations/{part(orchestration_id)}/input"
+        return await self._http.read(path, {"tenant": tenant})
+
+    async def import_openapi(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        base_url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        name_prefix: str = "",
+        save: bool = False,
+        take_over: bool = False,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """Create tools from an OpenAPI description. They are stored with `save`, and returned in any case."""
+        body = {"spec": spec, "base_url": base_url, "headers": dict(headers or {}), "name_prefix": name_prefix}
+        body |= {"save": save, "take_over": take_over, "tenant": tenant}
+        return await self._http.change("POST", f"{PREFIX}/tools/import/openapi", body)
+
 
 def _folder(kind: str) -> str:
     return f"{PREFIX}/{part(kind.replace('_', '-'))}"

@@ -121,7 +121,7 @@ class Http:
         body: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         *,
-        if_match: int | None = None,
+        if_match: int | str | None = None,
     ) -> Any:
         """Request a change, which takes effect once even if it is sent several times."""
         key = new_id("req") if idempotency_key is None else idempotency_key

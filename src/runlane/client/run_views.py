@@ -30,6 +30,11 @@ class RunViewCalls:
         """Return the graph of a run with the status of each step; with `path`, the graph of an inner orchestration."""
         return wire.parse(RunGraph, await self._http.read(f"{PREFIX}/runs/{part(run_id)}/graph", {"path": path}))
 
+    async def value(self, run_id: str, ref: str) -> Any:
+        """Return one whole value of a run: the input, the result, or a value that an event or step has only in part."""
+        place = "/".join(map(part, ref.split("/")))
+        return await self._http.read(f"{PREFIX}/runs/{part(run_id)}/values/{place}")
+
     async def graph(
         self, orchestration_id: str, *, version: str | None = None, tenant: str | None = None
     ) -> OrchestrationGraph:

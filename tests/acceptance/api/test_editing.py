@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from runlane import Client
+import pytest
+
+from runlane import Client, VersionMismatch
 from runlane.domain.example_values import example_of
 from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.flows import ARTICLE, PAYMENT, bring, say
@@ -100,6 +102,30 @@ async def test_the_client_reads_definitions_with_their_versions_and_users(idle_a
         ]
         assert await client.definition_user_counts("orchestrations") == {"hello": 1}
         assert await client.definition_user_counts("mcp_servers") == {}
+
+
+async def test_the_client_checks_and_stores_one_definition(idle_api: Api) -> None:
+    async with Client(idle_api.url, await idle_api.key()) as client:
+        found = await client.check_definition("orchestrations", HELLO)
+        assert (found["valid"], found["change"]) == (True, "added")
+        stored = await client.put_definition("orchestrations", "hello", HELLO)
+        assert stored["version"] == found["version"]
+        changed = {**HELLO, "name": "Hello"}
+        newer = await client.put_definition("orchestrations", "hello", changed, version=stored["version"])
+        assert newer["previous"] == stored["version"]
+        with pytest.raises(VersionMismatch):
+            await client.put_definition("orchestrations", "hello", HELLO, version=stored["version"])
+        assert (await client.input_form("hello"))["orchestration_id"] == "hello"
+        assert (await client.definition_schema("mcp_server"))["$schema"].startswith("https://json-schema.org/")
+        spec = {
+            "openapi": "3.1.0",
+            "info": {"title": "Shop", "version": "1"},
+            "servers": [{"url": "https://shop.example"}],
+            "paths": {"/orders": {"get": {"operationId": "list_orders", "summary": "All orders"}}},
+        }
+        made = await client.import_openapi(spec, name_prefix="shop_", save=True)
+        assert [tool["name"] for tool in made["tools"]] == ["shop_list_orders"]
+        assert [item["id"] async for item in client.definitions("tools")] == ["shop_list_orders"]
 
 
 async def test_forms_are_made_of_schemas(idle_api: Api) -> None:
