@@ -93,9 +93,9 @@ async def accept(
 ) -> list[Verdict]:
     """Store the runs and return verdicts in the order of the requests. The caller holds the locks of ordering keys.
 
-    With `holds_limits` it holds those of concurrency limits, too (`accept_locks`), and runs may be admitted at once.
-    `sizes` splits the requests into groups; a tenant's limit rejects a whole group. Without it they are one group.
-    `sharing` are tenants whose runs got start tags before, which saves a statement; it is kept up to date.
+    With `holds_limits` the caller also holds the locks of concurrency limits (`accept_locks`), and runs may be admitted
+    at once. `sizes` splits the requests into groups, by default one; a tenant's limit rejects a whole group. `sharing`
+    are tenants whose runs got start tags before, which saves a statement; the set is kept up to date.
     """
     replayed, twins = await replays(session, requests)
     dependencies = await prepare_dependencies(

@@ -71,7 +71,7 @@ class DependencyCounts:
 
     @property
     def met(self) -> bool | None:
-        """True when the run may start, False when it never will, None while that is open."""
+        """True when the run may start, False when it can never start, None while this is undecided."""
         match self.after_on:
             case AfterOn.END:
                 return True if self.open == 0 else None

@@ -63,7 +63,7 @@ def waits_for_limits(row: Row) -> bool:
 
 
 async def wait_for_limits(session: Session, changed: Iterable[Row], *, again: bool = True) -> None:
-    """Let those of the changed runs wait that are ready and have limits.
+    """Let the changed runs that are ready and have limits wait for their limits.
 
     With `again`, runs that have started before are ahead of the others. The rows are as in `waits_for_limits`.
     """

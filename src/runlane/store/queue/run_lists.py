@@ -95,7 +95,7 @@ def _newest_of_ranges(index: RunIndex, dialect: Dialect, *, ended: bool) -> Sele
     heads = select(ranges, first.correlate(ranges).scalar_subquery().label("newest")).subquery("heads")
     # A range whose newest run is older than those of this many other ranges has no run on the page.
     chosen = select(heads).order_by(heads.c.newest.desc().nulls_last()).limit(_limit).subquery("chosen")
-    # From its newest matching run on: none of a range without one.
+    # A range is read from its newest matching run on. Without such a run, the bound is null and no run is read.
     page = walk.where(*in_range(index, chosen, ended=ended), _order(index) <= chosen.c.newest).limit(_limit)
     return for_each(chosen, FOUND, page, ("id",), dialect)
 

@@ -1,7 +1,7 @@
 """Quotas of runs per day and of stored bytes, counted in the transaction that accepts runs, under the tenant's lock.
 
-Only tenants with such a quota are counted. The count is a number in the row of the quota, so accepting a run counts
-nothing; it begins with what exists when the quota is set.
+Only tenants with such a quota are counted. The count is a number in the row of the quota, so accepting a run reads no
+other runs. When the quota is set, the count begins with what exists then.
 """
 
 from __future__ import annotations

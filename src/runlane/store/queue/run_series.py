@@ -248,7 +248,7 @@ def _histogram(row: Row, name: str) -> list[int]:
 
 
 async def store_bucket(session: Session, seconds: int, bucket: int, found: dict[Group, SeriesCounts]) -> None:
-    """Store the figures of a bucket, those of all tenants together, and that it was counted."""
+    """Store the figures of a bucket, with those of all tenants together, and mark the bucket as counted."""
     whole: dict[Group, SeriesCounts] = {("", "", ALL_TENANTS): SeriesCounts()}
     for (lane, target, tenant), counts in found.items():
         whole[lane, target, tenant] = counts

@@ -260,7 +260,7 @@ async def _range_of_ids(session: Session, wanted: RunFilter) -> tuple[str, str]:
     bottom, top = (_BELOW, _ABOVE) if wanted.id_prefix is None else run_id_range(wanted.id_prefix)
     since, before = wanted.accepted_from_us, wanted.accepted_before_us
     if since is not None or before is not None:
-        # The clock of a test database is ahead of that of the processes, by as much as it was ever advanced.
+        # The clock of a test database is ahead of that of the processes by the total of its advances.
         ahead = await clock_in(session) - time.time_ns() // 1000
         if since is not None:
             bottom = max(bottom, run_id_at(since - MAX_SKEW_US - max(0, ahead)))

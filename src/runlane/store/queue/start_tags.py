@@ -53,8 +53,8 @@ from runlane.store.sql.expressions import lit, member, now_once, now_us
 from runlane.store.sql.schema import lane_clocks, lane_kinds, lane_shares, lanes, runs, tenants
 from runlane.store.sql.statement import Row, Statement
 
-# The virtual time is the earliest start tag among this many runs at the head of the queue: a run of high priority may
-# stand there before its time.
+# The virtual time is the earliest start tag among this many runs at the head of the queue, because a run of high
+# priority with a later tag may be the first.
 _HEAD = 16
 # How many running runs, and fairness keys of a tenant, are read at most.
 _MOST_RUNNING = 256
@@ -293,7 +293,7 @@ async def assign_tags(
 ) -> Mapping[str, Placement]:
     """Return the places of those runs whose tenants share lanes, by run.
 
-    `known` are tenants that are known to share lanes; it is corrected.
+    `known` are tenants that are known to share lanes; the set is kept up to date.
     """
     if not new:
         return {}
