@@ -212,7 +212,7 @@ async def _store_by_rules(
 
 
 class _Admission(NamedTuple):
-    """The runs that the limits of their tenants admit, and the rate that is left by run."""
+    """The runs that the limits of their tenants admit, and the remaining rate by run."""
 
     runs: list[NewRun]
     quotas: dict[str, RateQuota | None]
@@ -300,9 +300,9 @@ async def accept_alone(
 ) -> dict[str, Accepted] | None:
     """Store runs without keys with one statement, in one round trip; return the verdicts by id.
 
-    Return None if a tenant has limits or, unless the statement assigns start tags, shares lanes, or if some runs exist;
-    then use `accept`. A broken connection leaves nothing in doubt: this process creates the ids, so the next try finds
-    the stored runs.
+    Return None if some runs exist, if a tenant has limits, or if it shares lanes and the statement assigns no start
+    tags; then use `accept`. A broken connection leaves nothing in doubt: this process creates the ids, so the next try
+    finds the stored runs.
     """
     try:
         rows = await database.execute_single(statement, [plain_columns(run) for run in requests])

@@ -140,7 +140,7 @@ def new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
 
 
 def _insert_runs_alone(admitted: FromClause) -> Executable:
-    # No conflict clause: it would cost each row a second index lookup, for ids that exist only after a crash.
+    # No conflict clause, which would cost each row a second index lookup: an id is already stored only after a crash.
     rows = new_rows(admitted.c)
     return (
         insert(runs)

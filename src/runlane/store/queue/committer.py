@@ -252,14 +252,14 @@ class Committer:
         return stored
 
     def _note_refused(self, tenants: set[str], *, alone: bool, refused: bool) -> None:
-        """Remember the tenants whose runs cannot be stored alone, so that the next try uses the other statement."""
+        """Remember the tenants whose runs `accept_alone` cannot store, so that the next try uses another statement."""
         if refused and alone and self._database.dialect != "sqlite":
             self._not_alone |= tenants
         elif refused:
             self._not_alone -= tenants
 
     def _must_read_clocks(self) -> bool:
-        """Return once a minute whether the next accept reads the clocks of shared lanes, which takes a transaction."""
+        """Return True once a minute, when an accept has to read the clocks of shared lanes in a transaction."""
         now = time.monotonic()
         if now - self._clocks_read_at < CLOCK_SECONDS:
             return False

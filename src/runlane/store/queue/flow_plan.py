@@ -101,7 +101,7 @@ class FlowPlan:
     new: dict[str, NewRun] = field(default_factory=dict[str, "NewRun"])
     joined: dict[str, JoinedRun] = field(default_factory=dict[str, JoinedRun])
     items: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
-    # The keys of tenants with a quota that have a debounced run or a batch, and the quotas.
+    # For each tenant with the quota: how many of its keys have a debounced run or a batch, and how many may.
     collecting: dict[str, int] = field(default_factory=dict[str, int])
     most_collecting: Mapping[str, int] = field(default_factory=dict[str, int])
     # The run that is cancelled, and the one that takes its place.

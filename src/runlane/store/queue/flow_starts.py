@@ -196,7 +196,7 @@ def _joined_data(plan: FlowPlan, run_id: str) -> str:
 
 
 async def _settle_keys(session: Session, plan: FlowPlan, requests: Sequence[NewRun]) -> None:
-    """Remember the runs of joined starts with their idempotency keys, and free the keys of starts without a run."""
+    """Store the joined runs under the idempotency keys of the starts, and free the keys of starts without a run."""
     keyed = [run for run in requests if run.idempotency_key is not None]
     if not keyed:
         return

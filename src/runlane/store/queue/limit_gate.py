@@ -1,7 +1,7 @@
 """Concurrency limits of new runs, decided in the transaction that accepts them.
 
 Under the locks of the limits, a run is admitted if each of its limits has room and no run waits for one of them.
-Without the locks it waits, and is admitted right after the commit.
+Without the locks, a run waits and is admitted right after the commit.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from runlane.store.sql.expressions import lit, member
 from runlane.store.sql.schema import runs, tenant_quotas
 from runlane.store.sql.statement import Statement
 
-# The quotas that accepting runs counts.
+# The quotas whose use is counted when runs are accepted.
 METERED: Final = (RUNS_PER_DAY, STORED_BYTES)
 # The quotas that are checked under the tenant's lock when runs are accepted; tenants with one are `metered`.
 LOCKING: Final = (*METERED, COLLECTING_KEYS)
