@@ -1,9 +1,9 @@
 """Compaction: keep a conversation within the model's context window by replacing older messages with a summary.
 
 A summary is a model answer, so it is in the journal before it is used. Which messages are summarized depends only on
-the messages, which the journal restores, so an attempt that takes the step over finds the summary and pays for nothing
-twice. The original messages are kept: in the journal, in the events and in the turns of the chat. A summary of earlier
-turns is also used by the next turn, see `store/chat/summaries.py`.
+the messages, which the journal restores, so an attempt that takes the step over finds the summary and does not pay for
+it again. The original messages are kept: in the journal, in the events and in the turns of the chat. A summary of
+earlier turns is also used by the next turn, see `store/chat/summaries.py`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Compactor:
         return text
 
     def _name(self, old: Sequence[Message]) -> str:
-        # With the number of messages, so that a release which divides them differently writes its own summary.
+        # The name has the number of messages, so that a release which divides them differently writes its own summary.
         return f"{self._count}.{len(old)}"
 
 

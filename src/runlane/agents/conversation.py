@@ -51,7 +51,7 @@ from runlane.store.orchestration.calls import CallKind
 # An estimate, to reserve tokens at a provider; the true number corrects it.
 _CHARACTERS_PER_TOKEN: Final = 4
 _ANSWER_TOKENS: Final = 500
-# Tool results accumulate over the turns of an agent.
+# The bound of a conversation in multiples of RUNLANE_MAX_STEP_BYTES, because tool results accumulate over the turns.
 _MAX_CONVERSATION: Final = 4
 # If a provider counts more tokens than estimated, its count is used, up to this factor.
 _MAX_SCALE: Final = 4.0
@@ -63,7 +63,7 @@ AsksModels = LlmStep | AgentStep | ToolStep | EvaluatorStep
 
 
 class Conversation:
-    """The messages to and from a model. `journal` is the step's, or the part of it that belongs to a tool call."""
+    """The messages to and from a model. `journal` is that of the step, or its part that belongs to a tool call."""
 
     def __init__(
         self, context: StepContext[AsksModels], agent: Agent | None, journal: Journal, *, model: str | None
@@ -96,7 +96,7 @@ class Conversation:
     def refuse(self, why: str) -> None:
         """Add the reason why the last answer is rejected.
 
-        It becomes the result of a call in the answer, which is not made.
+        The calls in that answer are not made, and the reason becomes their result.
         """
         calls = self.messages[-1].calls
         if not calls:
@@ -338,7 +338,7 @@ class _HeldSlot:
                     reply = await call(flight)
                 except ModelFailed as error:
                     if error.throttled:
-                        # Before the slot is released, so that no call begins before the backoff is known.
+                        # The backoff is stored before the slot is released, so that no call begins without it.
                         # The reason is shown to every process that uses the credential.
                         reason = self.redactor.clean(error.message)
                         metrics.PROVIDER_BACKOFFS.add(provider_of(self.credential))

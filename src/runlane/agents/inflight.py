@@ -2,7 +2,7 @@
 
 A provider bills a call whether or not its answer is still needed. A call therefore continues when its step is over, and
 its answer is stored: under its own key, where another try of the step finds it, or, if that try has already repeated
-the call, only for its cost. The end of the run determines how long it waits for calls.
+the call, only for its cost. An attempt that ends waits for these calls for a limited time.
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
 """The journal of one step: every model answer and every tool result, stored as soon as it arrives.
 
-A step that is performed again, by this worker or another, reads what is stored and makes only the missing calls. Keys
-are stored data and must not change: `0/model/2` is the third answer of the first round, `0/tool/2/ID` the result of a
-call in it, `0/begun/2/ID/1` means that a call that must not be repeated was about to be made, `0/delay/2/0/1` that the
-second model delays the third answer in the first try of the step and, with `/over`, that this delay has passed,
-`0/tools/SERVER` is the list of tools of an MCP server, and answers of people have the keys of their questions.
-`late/1.2/0/model/2` is an answer that arrived when another try of the step had repeated the call: it is only billed. A
-failure that is not retryable closes the round: the next try of the step is a new conversation. `earlier/RUN/KEY` is an
-announced call without a result that a fork has copied from its source, and `settled/KEY` means that a
-person has decided about such a call, or one of a closed round.
+A step that is performed again, by this worker or another, reads what is stored and makes only the missing calls. A
+failure that is not retryable closes the round: the next try of the step is a new conversation.
+
+Keys are stored data and must not change:
+
+- `0/model/2`: the third answer of the first round
+- `0/tool/2/ID`: the result of a call in that answer
+- `0/begun/2/ID/1`: the announcement of such a call, if it must not be repeated
+- `0/delay/2/0/1`: in the first try of the step, the second model delays the third answer; with `/over`, the delay has
+  passed
+- `0/tools/SERVER`: the list of tools of an MCP server
+- `late/1.2/0/model/2`: an answer that arrived after another try of the step had repeated the call; it is only billed
+- `earlier/RUN/KEY`: an announced call without a result, which a fork has copied from its source
+- `settled/KEY`: a person has decided about such a call, or about one of a closed round
+- the key of a question: the answer of a person
 """
 
 from __future__ import annotations
@@ -45,7 +51,7 @@ class _StepCalls:
 
 
 class Journal:
-    """The stored calls of a step. `within` returns a part with its own keys, for the calls of an agent within one."""
+    """The stored calls of a step. `within` returns a part with its own keys, for an agent that is called as a tool."""
 
     def __init__(
         self, run_id: str = "", path: str = "", keep: Keep = _discard, records: Sequence[CallRecord] = ()

@@ -40,7 +40,7 @@ AskAgent = Callable[[str, str, Journal], Awaitable[Any]]
 
 
 class ToolCallExecution:
-    """One call of a tool. `key` identifies it within the journal, and together with the run everywhere."""
+    """One call of a tool. `key` identifies it within the journal; the run and `key` identify it everywhere."""
 
     def __init__(
         self, context: StepContext[Step], usable: CallableTool, call: ToolCall, journal: Journal, key: str
@@ -135,7 +135,7 @@ class ToolCallExecution:
         return None
 
     async def _settle_earlier(self) -> ToolResult | None:
-        """Ask about equal calls of earlier conversations whose effects are unknown; return the result that is given."""
+        """Ask about equal calls of earlier conversations with unknown effects; return the result a person enters."""
         key = f"unknown/{self._key}/0"
         calls = self._journal.unsettled(self._usable.name, self._arguments)
         answer = self._journal.find(key)
@@ -235,7 +235,7 @@ class ToolCallExecution:
         return step.retry is not None and step.retry.allows(code, self._context.pending.tries, retryable=True)
 
     def _describe(self, error: ToolFailed | StepFailed) -> ToolResult:
-        """Return the result for the model of a failed call."""
+        """Return the result of a failed call, as the model receives it."""
         return ToolResult(self._context.services.redactor.clean(f"{error.code}: {error.message}"), failed=True)
 
     def _named_by_step(self, code: str) -> bool:

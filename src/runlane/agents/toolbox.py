@@ -25,7 +25,7 @@ from runlane.templates.json_schema import misfit
 
 ALL: Final = "all"
 BETWEEN: Final = "__"
-# A repeated call continues: an agent by its journal, an orchestration as the same run.
+# A repeated call of these continues the first one: an agent by its journal, an orchestration as the same run.
 _SAFE: Final = ("agent", "orchestration")
 DELEGATE: Final = "ask_"
 _TASK: Final[dict[str, Any]] = {

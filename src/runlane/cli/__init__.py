@@ -13,8 +13,8 @@ import sys
 from types import TracebackType
 from typing import Final
 
-# Allocations of a collection of the youngest objects, and how many collections precede one of the older generations.
-# With the interpreter's defaults the collector searches for cycles what reference counts free, and at times every
+# How many allocations start a collection of the youngest objects, and how many collections one of an older generation.
+# With the interpreter's defaults the collector often searches objects that reference counting frees, and at times every
 # imported module: 5 to 9 % of the time of a start, and a fifth of the time of a worker that drains short runs.
 GC_THRESHOLDS: Final = (10_000, 20, 50)
 # The status that shells and containers report for a process that SIGTERM has ended.

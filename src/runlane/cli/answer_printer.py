@@ -66,7 +66,7 @@ class _PrintedText:
 
 
 class AnswerPrinter:
-    """Prints one turn. It is a RunView, so that questions can be asked in between."""
+    """Prints one turn. It is a RunView, so that questions can be asked during the turn."""
 
     def __init__(self, out: TextIO, *, colours: bool, live: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._out = Output(out, colours=colours)
@@ -133,7 +133,7 @@ class AnswerPrinter:
     def _print_piece(self, kind: str, data: dict[str, Any]) -> None:
         answer = str(data.get("answer", ""))
         if answer in self._closed:
-            # A repetition for another reader, sent before the answer was stored.
+            # The piece repeats text for another reader and was sent before the answer was stored.
             return
         text = self._open.setdefault(answer, {}).setdefault(kind, _PrintedText())
         self._write(kind, text.add(int(data.get("offset", 0)), str(data.get("text", "")), self._clock()))

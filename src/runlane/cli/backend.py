@@ -25,10 +25,10 @@ def on_server_or_database(
     *,
     creates: bool = False,
 ) -> T:
-    """Call one function: with the server at this URL or of a running `runlane dev` here, else with the database.
+    """Call one function: `on_server` for this URL or a running `runlane dev` of this folder, else `on_database`.
 
-    `creates` allows the default file to be created. Other commands refuse to, because a new file would have nothing
-    to show or change.
+    `creates` allows the default file to be created. Other commands refuse to create it, because a new file would have
+    nothing to show or change.
     """
 
     async def on_app(app: App) -> T:
@@ -45,7 +45,7 @@ def on_server_or_app(
     *,
     creates: bool = False,
 ) -> T:
-    """Do the same with an App of the database, for changes after which it has more to do."""
+    """Do the same with an App instead of a Database, for commands that need the services of an App."""
     from runlane.cli.target import check_exists, server_or_database
 
     url, api_key = server_or_database(url, api_key)

@@ -170,7 +170,7 @@ def start(
 
 def selection(filters: dict[str, Any], runs: list[str] | None) -> dict[str, Any]:
     """Return the arguments that select what a bulk job changes: those of a filter, or these runs."""
-    # A bound of zero is a filter, an empty list is none.
+    # Zero is a bound and therefore a filter; an empty list filters nothing.
     wanted = {name: value for name, value in filters.items() if value or value == 0}
     if bool(wanted) == bool(runs):
         raise InvalidRequest("Name either runs or a filter. See --help for the filters.")

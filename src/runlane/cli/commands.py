@@ -1,4 +1,4 @@
-"""The `runlane` command: every command by name, and the module that has it.
+"""The `runlane` command: every command by name, and the module that implements it.
 
 A module is imported when one of its commands is used, so `runlane --help` and every command load only what they need.
 """
@@ -14,8 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from runlane.cli.terminal import write_line
 
-# In the order of use: try it, start and answer runs, write definitions, operate, give access. The value is a module of
-# this package, with the function after a colon where the module is not a group, and the line that help lists.
+# In the order of use: try it, start and answer runs, write definitions, operate, give access. Each value is a module of
+# this package (with the function after a colon if the module is not a group) and the command's line in the help.
 _COMMANDS: Final = {
     "dev": ("dev:dev", "Run API, worker and services in one process on SQLite, with live logs."),
     "run": ("run:run", "Start a run on a server."),

@@ -1,6 +1,6 @@
 """The dead letters and bulk jobs of a database for commands, with the verbs of a Client.
 
-A bulk job that a command creates is made by the command itself, together with any process that runs.
+A command that creates a bulk job also executes it, together with the other running processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from runlane.store.queue.search import RunFilter
 from runlane.store.sql.database import Database
 
 _WAIT_SECONDS = 3600.0
-# Fields of a filter that are named otherwise in requests.
+# Fields of a filter that have another name in requests.
 _FIELDS = {"worker": "worker_id", "session": "session_id", "roots": "roots_only"}
 _LETTER_ACTIONS = {
     "retry": BulkActionName.REPLAY,

@@ -94,7 +94,7 @@ class DefinitionsWatcher:
             DEFAULT_TENANT,
             loaded,
             actor=ACTOR,
-            # A database of this project has what the folder has. A shared one keeps the definitions of other projects.
+            # The project's own database has the definitions of the folder only. A shared one keeps those of others.
             remove_missing=self._owns_database,
             take_over=self._owns_database,
             source=self._source,

@@ -100,6 +100,6 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        # It exists and belongs to another user.
+        # The process exists and belongs to another user.
         return True
     return True

@@ -112,7 +112,7 @@ async def _check_database(settings: Settings) -> list[Finding]:
 
 
 async def _with_database(settings: Settings, check: Callable[[Database], Awaitable[list[Finding]]]) -> list[Finding]:
-    """Open the database, if it exists, and return whether it responds, with the findings of a check of it."""
+    """Open the database, if it exists; return a finding on whether it responds, and the findings of `check`."""
     from runlane.store.sql.database import open_database
 
     shown = settings.shown_database
@@ -158,7 +158,7 @@ async def _check_redis(settings: Settings) -> Finding:
 
 
 async def _check_server(url: str, api_key: str | None, *, with_findings: bool) -> list[Finding]:
-    """Check that a server is ready. `with_findings` adds its own checks, which include its database."""
+    """Check that a server is ready. `with_findings` adds the checks that the server makes, also of its database."""
     from runlane.client import Client
 
     try:

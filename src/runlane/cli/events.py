@@ -1,4 +1,4 @@
-"""`runlane events`: events of a tenant, and what triggers made of them."""
+"""`runlane events`: events of a tenant, and the outcomes of triggers for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LangGraph graphs of a process: from the file that a command names, or that the project has."""
+"""The LangGraph graphs of a process, from the configuration file that a command names, or from the project's."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ log = structlog.get_logger(__name__)
 
 
 def add_graphs(app: App, given: Path | None, *, hosts: bool = True) -> GraphsFile | None:
-    """Apply the configuration file to the app, and log what of the file has no effect.
+    """Apply the configuration file to the app, and log the keys that have no effect.
 
-    A server that hosts no graphs takes what concerns servers alone: access, routes and defaults of threads.
+    A server that hosts no graphs applies only the settings of servers: access, routes and defaults of threads.
     """
     path = given or app.settings.graphs_file or find_graphs_file(Path.cwd())
     if path is None:
@@ -37,7 +37,7 @@ def add_graphs(app: App, given: Path | None, *, hosts: bool = True) -> GraphsFil
 
 
 def report_file(file: GraphsFile) -> None:
-    """Log the keys of a file without effect, and packages that are not installed."""
+    """Log the keys of a file that have no effect, and the packages that are not installed."""
     for item in file.unsupported:
         log.warning("graphs_file_key_ignored", file=str(file.path), key=item.key, fix=item.cure)
     for package in file.missing_packages:

@@ -32,7 +32,7 @@ ProjectState = tuple[tuple[str, int, int], ...]
 
 
 class GraphsWatcher:
-    """Watches the folders of a configuration file. `start` takes the current files as the ones that are loaded."""
+    """Watches the folders of a configuration file. `start` assumes that the current files are already loaded."""
 
     def __init__(self, worker: Worker, file: GraphsFile) -> None:
         self._worker = worker

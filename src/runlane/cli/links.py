@@ -101,7 +101,7 @@ def revoke(
 
 
 def _on_server(url: str | None, api_key: str | None, work: Callable[[Client], Awaitable[T]]) -> T:
-    """Call the server: a link has the address of the server that it leads to."""
+    """Call the server. A database is not enough, because the URL of a link contains the address of its server."""
     from runlane.cli.target import server_for
 
     server = server_for(url, api_key)

@@ -22,7 +22,7 @@ def bind(host: str, port: int | None, *, dev: bool) -> socket.socket:
 
 
 def listen(bound: socket.socket, host: str) -> None:
-    """Listen on the port. The event loop would, too, but without reporting that another process is listening there."""
+    """Listen on the port. If the event loop listened, it would not report that another process listens there."""
     try:
         bound.listen()
     except OSError as error:

@@ -33,7 +33,7 @@ def run_process(main: Coroutine[Any, Any, bool]) -> None:
 
 
 def _run_loop(main: Coroutine[Any, Any, T]) -> T:
-    # The collector need not search what lives as long as the process.
+    # Objects that live as long as the process need not be searched by the garbage collector.
     gc.freeze()
     try:
         import uvloop

@@ -1,4 +1,4 @@
-"""Questions of runs in the terminal: asked field by field with types and choices, or printed with how to answer."""
+"""Questions of runs in the terminal: asked field by field with types and choices, or printed with an answer command."""
 
 from __future__ import annotations
 

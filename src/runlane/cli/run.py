@@ -107,7 +107,7 @@ def run(
     if not follow or not accepted.run_id:
         _print_start(accepted, json=json)
         return
-    # The run can be found again even if this process dies.
+    # With the id, the run can be found even if this process dies.
     write_line(accepted.run_id, err=True)
     end = follow_run(accepted.run_id, timeout=timeout, url=server.url, api_key=server.api_key, json=json, may_ask=True)
     raise typer.Exit(end)
@@ -116,7 +116,7 @@ def run(
 def _print_start(accepted: Accepted, *, json: bool) -> None:
     shown = f"{accepted.run_id}: {accepted.status}" if accepted.run_id else f"{accepted.outcome}: no run was started"
     fields = asdict(accepted)
-    # Only the process that accepted the run uses it.
+    # Only the process that accepted the run uses this field.
     del fields["due_in_us"]
     print_result(fields, shown, json=json)
 

@@ -1,4 +1,4 @@
-"""The options of commands that filter runs by what is checked run by run."""
+"""Filter options of commands, for the properties of runs that have no index and are checked run by run."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ _STATE_STYLES = {
 
 
 class LiveTree:
-    """Draws the steps as a tree and redraws it while they run; it stays when the run has ended."""
+    """Draws the steps as a tree and redraws it while they run. The tree stays on the screen when the run has ended."""
 
     def __init__(self) -> None:
         self._tree = StepTree()

@@ -317,7 +317,7 @@ def _settings(
     overlap: str | None,
     settings: str | None,
 ) -> dict[str, Any]:
-    """Return the settings of the options, over those that are given as JSON."""
+    """Return the settings that are given as JSON, overridden by those of the other options."""
     body = read_object(settings, "--settings", "settings of the schedule")
     spec: list[dict[str, Any]] = [{"cron": text} for text in cron or ()]
     spec += [{"every_seconds": seconds} for seconds in every or ()]

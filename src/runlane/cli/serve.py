@@ -31,14 +31,14 @@ def serve(
     from runlane.cli.ports import bind, listen
     from runlane.cli.startup import StartupResponder
 
-    # Before the other imports, which take most of the time of a start: a probe is answered meanwhile.
+    # The port is bound before the other imports, which take most of the time of a start, so that probes are answered.
     bound = bind(host, port, dev=False)
     listen(bound, host)
     startup = StartupResponder(bound)
     startup.start()
     from runlane.cli.logs import configure_logs
 
-    # Before the others, because it decides what structlog loads.
+    # Called before the other imports, because it decides what structlog loads.
     configure_logs(dev=False)
     from runlane.api.services import WorkerOptions
     from runlane.app import App

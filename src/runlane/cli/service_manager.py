@@ -1,7 +1,7 @@
 """The protocol of systemd's service manager: ready, stopping, and a watchdog.
 
-Without NOTIFY_SOCKET nothing is sent. The watchdog is served by a thread of its own as long as the process reports that
-it is alive, because user code may block the event loop for a while without being wrong.
+Without NOTIFY_SOCKET nothing is sent. A separate thread serves the watchdog while `is_alive` returns True, because user
+code is allowed to block the event loop for a while.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ServiceManager:
         self._send("STOPPING=1")
 
     def start_watchdog(self, is_alive: Callable[[], bool]) -> None:
-        """Report every half of the watchdog's time that the process is alive, while it is."""
+        """Report that the process is alive, twice per interval of the watchdog, while `is_alive` returns True."""
         if self._address and self._watchdog_seconds > 0:
             threading.Thread(target=self._watch, args=(is_alive,), name="runlane-watchdog", daemon=True).start()
 
@@ -55,11 +55,11 @@ class ServiceManager:
                 sender.connect(self._address)
                 sender.send(message.encode())
             except OSError:
-                pass  # the manager restarts; it repeats its question with the next start of this process
+                pass  # the manager is restarting; it expects the message again after the next start of this process
 
 
 class LoopPulse:
-    """Whether the event loop turned since the last question. The first answer is yes."""
+    """Detects whether the event loop has turned since the last call of `is_alive`. The first call returns True."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -67,7 +67,7 @@ class LoopPulse:
         self._turned.set()
 
     def is_alive(self) -> bool:
-        """Return whether the loop has turned since the last call, and ask it to turn again."""
+        """Return whether the loop has turned since the last call, and schedule the next turn."""
         turned = self._turned.is_set()
         self._turned.clear()
         try:

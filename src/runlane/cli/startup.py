@@ -111,7 +111,7 @@ class StartupResponder:
 
 
 def _path_of(head: bytes) -> bytes:
-    """Return the path of a GET request if its head arrived, and nothing else; otherwise nothing."""
+    """Return the path of a GET request if exactly its head has arrived, otherwise an empty string."""
     if not head.startswith(b"GET ") or head.find(b"\r\n\r\n") != len(head) - 4:
         return b""
     return head.split(b" ", 2)[1].partition(b"?")[0]

@@ -1,4 +1,4 @@
-"""The steps of a run as a tree, built from its events: which run, which are done, which ask, and how long they took.
+"""The steps of a run as a tree, built from its events: which steps run, are done or ask, and how long each took.
 
 It is pure: events go in, rows of text come out; the view adds colours. A long loop does not make the tree grow,
 because only the newest of the finished parts of a step are kept.
@@ -60,7 +60,7 @@ class Node:
     parts: dict[str, Node] = field(default_factory=dict[str, "Node"])
 
     def current_state(self) -> StepState:
-        """Return the state. A step that consists of others has no events of its own, so theirs decide."""
+        """Return the state. A step that contains others has no events of its own, so its state follows from theirs."""
         if self.state is not None:
             return self.state
         inside = [part.current_state() for part in self.parts.values()]

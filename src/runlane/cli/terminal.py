@@ -140,7 +140,7 @@ def _safe_console() -> type[Console]:
 
 
 class CurrentStderr:
-    """The standard error at the moment of a line: loggers are cached, and a program may replace the stream."""
+    """Writes each line to the current standard error: loggers are cached, and a program may replace the stream."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)

@@ -1,4 +1,4 @@
-"""`runlane triggers`: what triggers made of events, and replays of events."""
+"""`runlane triggers`: the outcomes of triggers for events, and replays of events."""
 
 from __future__ import annotations
 

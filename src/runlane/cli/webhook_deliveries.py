@@ -1,4 +1,4 @@
-"""`runlane webhooks deliveries`, `delivery` and `replay`: what was sent, and sending it again."""
+"""`runlane webhooks deliveries`, `delivery` and `replay`: list and show sent messages, and send them again."""
 
 from __future__ import annotations
 

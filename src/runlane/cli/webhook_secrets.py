@@ -1,4 +1,4 @@
-"""`runlane webhooks secret` and `rotate`: what verifies the messages of an endpoint, or the webhooks of runs."""
+"""`runlane webhooks secret` and `rotate`: the secrets that verify the messages of an endpoint or webhooks of runs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def secret(
 
 
 def webhook_manager(database: Database) -> WebhookManager:
-    """Return what changes the endpoints of a database."""
+    """Return the manager of the endpoints in a database."""
     from runlane.access.keyring import Keyring
     from runlane.settings import load_settings
     from runlane.webhooks.endpoints import WebhookManager

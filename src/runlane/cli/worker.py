@@ -30,7 +30,7 @@ def worker(
     """Execute runs until SIGTERM, then drain; a second signal ends the grace period."""
     from runlane.cli.logs import configure_logs
 
-    # Before the other imports, because it decides what structlog loads.
+    # Called before the other imports, because it decides what structlog loads.
     configure_logs(dev=False)
     from runlane.app import App
     from runlane.cli.app_loader import find_app
@@ -53,7 +53,7 @@ class _Bound:
 
 
 async def _execute(app: App, lanes: list[str] | None, concurrency: int | None, bound: _Bound) -> bool:
-    """Execute runs until a signal, or until the worker has executed all it may. Return whether code is stuck."""
+    """Execute runs until a signal, or until the worker has reached its bound. Return whether code is stuck."""
     import structlog
 
     from runlane.cli.process import SECOND_SIGNAL, end_stuck_process, handle_signals

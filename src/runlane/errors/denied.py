@@ -157,7 +157,7 @@ class Unauthorized(RunlaneError):
 
 
 class Forbidden(RunlaneError):
-    """The caller is authenticated and not authorized to do this."""
+    """The caller is authenticated, but not authorized to do this."""
 
     code = "forbidden"
     http_status = 403

@@ -98,7 +98,7 @@ class InvalidDefinitions(InvalidRequest):
 
     def __init__(self, problems: Sequence[tuple[str, str]], details: Sequence[Mapping[str, Any]] = ()) -> None:
         self.problems = list(problems)
-        # The same, each with its kind, id, step and field.
+        # The same problems, each with its kind, id, step and field.
         self.details = list(details)
         shown = "; ".join(f"{location}: {message}" for location, message in self.problems[:5])
         more = len(self.problems) - 5

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 HUMAN_RESPONSE: Final = "human_response"
 
-# {"iteration":..., "agent":"...", "result":...}, without the agent's name and the result.
+# The bytes of {"iteration":..., "agent":"...", "result":...} without the agent's name and the result.
 _ENTRY_BYTES: Final = 48
 
 
@@ -23,7 +23,7 @@ def output_key(step: Step) -> str | None:
 
 
 class LoopOutputs:
-    """The outputs of each step of a loop's body, by round. Their bytes count in the loop's shelf."""
+    """The outputs of each step of a loop's body, by round. Their bytes count in `shelf`, as in `Frame`."""
 
     __slots__ = ("_shelf", "_steps", "entries", "keys", "sizes")
 

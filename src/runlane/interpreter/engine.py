@@ -75,7 +75,7 @@ class Engine:
                 self._move(fiber, target, by_order)
 
     def enforce_limits(self, scope: Scope) -> None:
-        """Fail this orchestration, or one around it, if it has reached a limit and would have to perform more."""
+        """Fail this orchestration, or one around it, if it has reached a limit and still has steps to perform."""
         scopes = list(scope.outward())
         while self.end is None:
             exceeded = next(((around, error) for around in reversed(scopes) if (error := around.exceeded())), None)
@@ -221,7 +221,7 @@ class Engine:
     def _fail_fiber(self, fiber: Fiber, error: Failed, source: str | None) -> None:
         owner = fiber.owner
         if owner is not None:
-            # A nested orchestration has its own ids, so on the outside the failed step is the one that runs it.
+            # A nested orchestration has its own ids, so outside of it, the failed step is the step that runs it.
             self.fail(owner, error, source=owner.step.id if isinstance(owner, NestedFrame) else source)
             return
         if fiber.frame is not None:

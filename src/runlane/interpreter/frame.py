@@ -47,7 +47,7 @@ class Frame(ABC, Generic[S]):
     """One execution of a step.
 
     `tries` counts earlier executions that failed; the first pending steps are due after `delay` seconds. All bytes
-    that it keeps besides the state of its fiber count in `shelf`, if it has one.
+    that the frame keeps besides the state of its fiber count in the layer `shelf`, if the frame has one.
     """
 
     __slots__ = ("delay", "fiber", "leaf", "path", "shelf", "step", "tries")
@@ -70,7 +70,7 @@ class Frame(ABC, Generic[S]):
         raise NotImplementedError
 
     def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
-        """Handle the end of an inner fiber: None at its last step, the id of an outer step, or END at an `end` step."""
+        """Handle the end of an inner fiber. `leaving`: None at its last step, the id of an outer step, or END."""
         raise NotImplementedError
 
     def fibers(self) -> Iterable[Fiber]:

@@ -94,7 +94,7 @@ class NestedFrame(Frame[OrchestrationStep | AgentStep]):
         return given
 
     def _filled(self, fill: Callable[[Any, Mapping[str, Any], RenderBudget], Any], template: Any) -> Any:
-        """Fill a template. One that is too large for the state is rejected while it is counted, before it is built."""
+        """Fill a template. A result that is too large for the state is rejected once measured, before it is built."""
         room = (self.shelf or self.fiber.layer).room
         budget = RenderBudget() if room is None else RenderBudget(room, "max_state_bytes")
         try:

@@ -49,7 +49,7 @@ from runlane.worker.run_host import RunHost
 _START = EventType.ORCHESTRATION_START
 # Steps that only compute: they call no model and no tool and have no external effect.
 _COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extract_json", "loop", "human", "wait"})
-# How soon a run that is busy in one branch notices an answer in another.
+# How soon an answer for one branch is read while another branch is executed.
 _ANSWER_SECONDS = 1.0
 _FINAL_STORE_SECONDS = 2.0
 # Steps that only compute may run ahead of the commit by this much.

@@ -153,7 +153,8 @@ class SpendingTracker:
                 kind=WaitKind.HUMAN,
                 name="budget",
                 prompt=f"{capped.message} May it spend more?{' A platform admin must answer.' if platform else ''}",
-                # Only those who may set a cap raise it: definitions are the tenant's own, its daily cap is not.
+                # A cap is raised only by those who may set it: the tenant sets caps in definitions, a platform admin
+                # the tenant's daily cap.
                 answerable_by="platform" if platform else "tenant",
                 fields=tuple(HumanField.model_validate(field) for field in _MORE),
                 context={"scope": capped.scope, "limit_usd": capped.limit_usd, "spent_usd": capped.spent_usd},

@@ -120,5 +120,5 @@ class ChildRuns:
 
 
 def _later_seconds(age_seconds: float) -> float:
-    # The longer it has taken, the longer it may still take: a run may wait for a person for days.
+    # The pause grows with the age of the child run, which may wait for a person for days.
     return min(max(_HOLD_SECONDS / 5, age_seconds / 5), _MAX_LATER_SECONDS)

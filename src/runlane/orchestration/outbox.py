@@ -130,7 +130,7 @@ class Outbox:
         return self._entry
 
     def _continue(self, stored: asyncio.Task[None]) -> None:
-        # A failed commit is raised by the next call that stores.
+        # The error of a failed commit is raised by the next call that stores.
         if self._more and self._storing is stored and not stored.cancelled() and stored.exception() is None:
             self.store_soon()
 

@@ -132,10 +132,10 @@ def apply_record(machine: Machine, record: StepRecord) -> list[StepEvent]:
                 machine.complete(record.path, failed, again=True)
             machine.charge(record.path, record.cost_usd, record.tokens)
         case StepOutcome.FAILED:
-            # It ended the run, and the run was retried. Its cost remains counted.
+            # The step ended the run, which was then retried. The cost of the step remains counted.
             machine.charge(record.path, record.cost_usd, record.tokens)
         case StepOutcome.SNAPSHOT | StepOutcome.SAVED:
-            # Not part of the replay.
+            # Snapshots and checkpoints are not replayed.
             pass
     return events
 

@@ -27,7 +27,7 @@ class Snapshots:
         if self._records < SNAPSHOT_EVERY and self._bytes < max(SNAPSHOT_BYTES, 2 * machine.state_bytes):
             return False
         if any(other.tries for other in machine.pending_steps()):
-            # The record of the second try contains the cost of both, and so would a snapshot between them.
+            # A snapshot now would count the cost of the earlier tries, which the record of the last try contains, too.
             return False
         self._records = self._bytes = 0
         return True

@@ -1,8 +1,8 @@
 """Open waits of a run for people, times and events, and the answers that this attempt has loaded.
 
 A step whose purpose is to wait has one wait, under its path. A step that waits while it is performed, for example for
-an approval, may have several, under its path and a key; waits of the whole run have only a key. Such a step opens its
-waits whenever it is performed, so after a takeover they are only remembered until then.
+an approval, may have several, under its path and a key; waits of the whole run have only a key. A step opens waits of
+its own whenever it is performed; after a takeover, the stored ones are only kept in memory until that happens.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from runlane.store.sql.database import Database
 
 OnWait = Callable[[str], Awaitable[None]]
 
-# It is unknown when a slot becomes free: retry soon, but not all calls at once.
+# The time at which a slot becomes free is unknown: retry soon, but not all calls at once.
 _LATER_SECONDS: Final = (1.0, 3.0)
-# A call with a shorter timeout still gets a response from the store.
+# A call waits at least this long for the store's first response, even if its timeout is shorter.
 _ANSWER_SECONDS: Final = 2.0
 
 
@@ -49,8 +49,8 @@ class Limiter(Protocol):
     async def acquire(self, credential: str, *, tokens: int, timeout_seconds: float, on_wait: OnWait) -> CallSlot:
         """Return a slot for one call of about `tokens` tokens.
 
-        `on_wait` is called once, with the reason, when the call has to wait. Raise LimitTimeout when that would take
-        longer than timeout_seconds.
+        `on_wait` is called once, with the reason, when the call has to wait. Raise LimitTimeout when the wait would
+        take longer than timeout_seconds.
         """
         ...
 

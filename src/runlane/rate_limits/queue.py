@@ -59,12 +59,12 @@ class WaitingCall:
     def fail(self, error: Exception) -> None:
         if not self.granted.done():
             self.granted.set_exception(error)
-            # A caller that was cancelled does not retrieve it.
+            # Retrieved here, because a caller that was cancelled does not retrieve the exception.
             self.granted.exception()
 
 
 class CredentialQueue:
-    """`reason` is why the first call waits, while it does. `spawn` runs what must end even if its caller is gone."""
+    """`reason` is why the first call waits, if it waits. `spawn` runs what must complete even if its caller is gone."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class CredentialQueue:
                 if refusal is not None and self._may_wait(call, refusal):
                     await self._pause(call, refusal, by_store)
         except Exception as error:
-            # Without this task the calls would wait until their timeout.
+            # When this task has failed, the calls would wait until their timeout.
             for call in self.calls:
                 call.fail(error)
             self.calls.clear()
@@ -130,7 +130,7 @@ class CredentialQueue:
         return self.calls[0] if self.calls else None
 
     async def _request_slots(self) -> tuple[LimitRefusal | None, bool]:
-        """Grant the first calls, or return why not and whether the store has refused them."""
+        """Grant the first calls, or return the reason against it; also return whether the store has decided."""
         try:
             await self._state.ensure_fresh()
             limits = self._state.limits(self._credential)
@@ -171,7 +171,7 @@ class CredentialQueue:
             self._spawn(self._slots.release(slot, -slot.tokens))
 
     def _may_wait(self, first: WaitingCall, refusal: LimitRefusal) -> bool:
-        """Set the reason why the calls wait; return False when the first one's timeout would pass anyway."""
+        """Set the reason why the calls wait. If the first call cannot be granted in time, fail it and return False."""
         firm_seconds = refusal.firm_seconds
         if firm_seconds is not None and firm_seconds > first.left_seconds:
             first.fail(LimitTimeout(refusal.reason, firm_seconds))

@@ -41,7 +41,7 @@ _POLL_SECONDS: Final = (0.05, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class HeldSlot:
-    """A slot that this process holds. `second` is by the database's clock."""
+    """A slot that this process holds. `second` is the second of the database's clock in which its call counts."""
 
     id: str
     credential: str
@@ -100,10 +100,10 @@ class HeldSlots:
             await renew_slots(self._database, leases, LEASE_SECONDS)
 
     async def release(self, slot: HeldSlot, more_tokens: int) -> None:
-        """Release a slot in one transaction with others. If that fails, its lease expires."""
+        """Release a slot, together with other slots in one transaction. If that fails, its lease expires."""
         self.held.pop(slot.id, None)
         self._releases.append(SlotRelease(slot.id, slot.credential, slot.second, more_tokens))
-        # Not during a renewal: it would store a lease again that was released before.
+        # No release during a renewal, which would store the lease of the released slot again.
         async with self._writing:
             releases, self._releases = self._releases, []
             if releases:
@@ -127,7 +127,7 @@ class HeldSlots:
         await asyncio.gather(*(self.release(slot, 0) for slot in list(self.held.values())))
 
     async def _renew_loop(self) -> None:
-        """Renew what is held until nothing is. Policy for errors: retry soon."""
+        """Renew the held slots until none is left. Policy for errors: retry soon."""
         pause = RENEW_SECONDS
         while self.held:
             await asyncio.sleep(pause)

@@ -72,7 +72,7 @@ class LimitState:
         """Read a snapshot. Concurrent callers share one query."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.ensure_future(self._refresh())
-            # Every caller may be gone when it fails.
+            # The exception is retrieved here, because every caller may be gone when the query fails.
             self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._reading)
 
@@ -91,7 +91,7 @@ class LimitState:
             await asyncio.wait(tasks)
 
     async def _refresh(self) -> None:
-        # Counted from before the query, since its result may be that old.
+        # The age counts from before the query, because the result may be that old.
         started = time.monotonic()
         self._snapshot = await read_snapshot(self._database)
         self._read_at = started

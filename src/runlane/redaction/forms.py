@@ -28,7 +28,7 @@ _MIN_LINE: Final = 16
 MAX_LINES: Final = 256
 # How many characters of a form are kept. API keys and tokens are usually shorter, so their forms are kept whole.
 HEAD: Final = 256
-# Each form of MIN_CHARACTERS or more has a whole piece of this length at a multiple of the stride, wherever it begins.
+# Wherever a form of MIN_CHARACTERS or more begins, a whole piece of this length in it starts at a multiple of STRIDE.
 PIECE: Final = 5
 STRIDE: Final = MIN_CHARACTERS - PIECE + 1
 # Memory of a piece in an index: its string and its dictionary entry.
@@ -65,14 +65,14 @@ class SecretForms:
         return [form for form in self.forms() if form in text]
 
     def pieces(self) -> Iterator[str]:
-        """Return the pieces at the beginning of each form, which an index is searched for."""
+        """Return the pieces at the beginning of each form, under which an index has the value."""
         for head in self.heads:
             for start in range(STRIDE):
                 yield head[start : start + PIECE]
 
     @cached_property
     def size_bytes(self) -> int:
-        """Memory that it takes, with its share of an index."""
+        """The memory of the value and its forms, with their share of an index."""
         heads = sum(sys.getsizeof(head) + STRIDE * _PIECE_BYTES for head in self.heads)
         return sys.getsizeof(self.text) + heads
 

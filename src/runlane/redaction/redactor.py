@@ -92,7 +92,7 @@ class Redactor(ValueSearch):
         return spans(text, forms_in(text, self._candidates(text)))
 
     def unfinished(self, text: str, begin: int = 0) -> int:
-        """Return where the text ends with the beginning of a value; its length if it does not."""
+        """Return where a beginning of a value starts that ends the text; the text's length if there is none."""
         if self._index is None:
             return len(text)
         longest = max(value.longest for value in self._index.values.values())
@@ -131,7 +131,7 @@ class Redactor(ValueSearch):
         )
 
     def _forms(self, value: SecretForms) -> tuple[str, ...]:
-        # A long value arrives in thousands of pieces, so the forms of the last one are cached.
+        # A long value arrives in thousands of pieces, so the forms of the last value are cached.
         if value.is_short:
             return value.heads
         if self._opened is None or self._opened[0] is not value:

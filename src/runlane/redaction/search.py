@@ -95,7 +95,7 @@ def forms_in(text: str, values: Iterable[SecretForms]) -> list[str]:
 
 
 def spans(text: str, forms: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Return the positions of the forms from the left, without overlaps. The longer of two with one start wins."""
+    """Return the positions of the forms from the left, without overlaps. Of two with the same start the longer wins."""
     ahead = [(text.find(form), -len(form), form) for form in forms]
     heapify(ahead)
     done = 0

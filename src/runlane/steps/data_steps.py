@@ -159,7 +159,7 @@ def _balanced(text: str) -> list[Any]:
         try:
             value, end = decoder.raw_decode(text, begin)
         except ValueError:
-            # It may have been read to the end of the text.
+            # The decoder may have read to the end of the text.
             read += len(text) - begin
             continue
         except RecursionError:

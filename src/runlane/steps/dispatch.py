@@ -2,7 +2,7 @@
 
 A performer returns the output or raises. Every error but cancellation becomes a failure with a code here. The caller
 enforces the step's timeout. Secrets that the run has used are redacted here, so that the run continues with the same
-values whether or not a worker dies and they are loaded from the store.
+values from memory as from the store after a takeover.
 """
 
 from __future__ import annotations

@@ -24,16 +24,16 @@ class WaitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWait:
-    """A step waits.
+    """The wait of a step.
 
-    For a time, it ends `due_in_seconds` from now or at `until`. For a person or an event, `due_in_seconds` is when
-    the wait expires; None: never. `context` is what the person should look at.
+    A wait for a time ends `due_in_seconds` from now or at `until`. A wait for a person or an event expires after
+    `due_in_seconds`, or never if it is None. `context` is what the person should look at.
 
     With `key` a call inside the step waits: the step is performed again after the answer, which its journal then has
-    under this key, together with `aside`. The end of a time is stored only with an `aside`. A `shared` one is asked
-    once for the whole run. With `arguments_schema` the person may edit arguments, which must
-    match it. `answerable_by` determines whose keys may answer: the tenant's, or only those of platform admins. `effect`
-    is that of the tool that waits for an approval.
+    under this key, together with `aside`. The end of a time is stored only with an `aside`. A `shared` question is
+    asked once for the whole run. With `arguments_schema` the person may edit arguments, which must match the schema.
+    `answerable_by` determines whose keys may answer: the tenant's, or only those of platform admins. `effect` is that
+    of the tool that waits for an approval.
     """
 
     kind: WaitKind
@@ -65,7 +65,7 @@ class Suspended:
 class Suspend(Exception):
     """Raised inside a step to suspend it. Everything else that the step could do has been done and stored."""
 
-    # A tracing span that this exception leaves has not failed.
+    # A tracing span from which this exception is raised has not failed.
     code = None
 
     def __init__(self, *waits: StepWait) -> None:

@@ -127,15 +127,15 @@ class ClaimLoop:
         self._may_claim.clear()
 
     def execution_ended(self, claimed: Claimed) -> None:
-        """Claim soon if the end of a run may let capped runs start that could not, although slots were free."""
+        """Claim soon if a cap may have kept ready runs waiting, despite free slots, until this run ended."""
         memory = self._memory
         if (
             claimed.lane in memory.capped
             or claimed.tenant in memory.capped_tenants
             or claimed.max_neighbors is not None
         ):
-            # The loop may be waiting for a bell that no other process rings; if it is full, another worker may start
-            # the run.
+            # The loop may be waiting for a bell that no other process rings. If this worker is full, another one may
+            # start a run.
             self._listener.wake()
             self._bus.ring({claimed.lane})
 
@@ -167,7 +167,7 @@ class ClaimLoop:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             if not outcome.alive:
-                # Even if a late renewal may still arrive: a lease that has expired once stays expired.
+                # A renewal that arrives later changes nothing: a lease that has expired once stays expired.
                 self._abandon_registration("the database reports that its lease has expired")
             elif not outcome.claims and not outcome.again:
                 if self._ends_when_idle and not self._executions.active:

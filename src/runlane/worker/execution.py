@@ -201,7 +201,8 @@ class Execution:
             try:
                 await self.end(finish)
             except asyncio.CancelledError:
-                # User code cancelled late. If the first try was stored after all, the fence rejects this one.
+                # User code has cancelled its task late. If the first try was stored after all, the fence rejects this
+                # one.
                 if self._reason is StopReason.LOST:
                     raise
             else:
@@ -232,7 +233,7 @@ class Execution:
         metrics.ATTEMPTS.add(finish.outcome.value)
         if status.terminal:
             metrics.RUNS_ENDED.add(claimed.target, status.value)
-            # The database's clock up to the claim, and this process's own from then on.
+            # The time up to the claim is by the database's clock, the time from then on by this process's clock.
             waited = (claimed.claimed_at_us - claimed.accepted_at_us) / 1_000_000
             metrics.RUN_DURATION_SECONDS.observe(waited + time.monotonic() - self._began, claimed.target)
 

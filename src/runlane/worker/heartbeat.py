@@ -79,7 +79,7 @@ class Heartbeat:
     ) -> None:
         self._settings = settings
         self._on_drain = on_drain
-        # Whether an operator drains the worker: as last read, and as last passed on.
+        # Whether an operator drains the worker: as last read here, and as last passed to the worker's event loop.
         self._drain_read = self._drain_passed = False
         self._survey = HeartbeatSurvey(settings.silence_seconds, settings.heartbeat_seconds)
         self._on_survey = on_survey
@@ -232,7 +232,7 @@ class Heartbeat:
                         self._survey.job(),
                         self._note_drain,
                     )
-                    # After the renewal, which may have had to reconnect.
+                    # The lock is taken after the renewal, which may have had to reconnect.
                     await line.hold()
             except Exception as error:  # noqa: BLE001 - after any error the lease was not renewed
                 self._survey.failed()

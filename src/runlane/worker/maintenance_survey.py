@@ -13,7 +13,7 @@ from runlane.store.sql.database import Session
 
 # Up to this many workers survey at every heartbeat; more of them take turns.
 _WORKERS_AT_ONCE = 4
-# The longest time between two surveys of a worker: all others may be lost at once.
+# The longest time between two surveys of a worker, because all other workers may be lost at once.
 _LONGEST_SECONDS = 4.0
 _SLOW_SECONDS = 0.1
 _REST_SECONDS = 10.0

@@ -1,6 +1,6 @@
 """Action links: created for an open question, and found by the hash of their token while they may be used.
 
-Whether a link may be used is decided by one statement: its time, its question, and the key that made it. So a revoked
+One statement decides whether a link may be used, by its time, its question and the key that created it. So a revoked
 key ends its links in every process from the moment the revocation commits.
 """
 
@@ -53,7 +53,7 @@ _CREATE = Statement(
 )
 _usable = USABLE_KEYS.subquery("usable_keys")
 _question = (
-    # Another execution of the step asks again, at another time.
+    # Another execution of the step asks another question at the same path, at another time.
     run_waits.c.run_id == _l.run_id,
     run_waits.c.path == _l.path,
     run_waits.c.opened_at == _l.opened_at,
@@ -61,7 +61,7 @@ _question = (
 _may_be_used = (
     _l.expires_at > now_us(),
     or_(
-        # Once a server has keys, no link is valid that was made without one.
+        # Once a server has keys, links that were created without a key are not valid.
         and_(_l.key_id == lit(LOCAL_KEY), cast(bindparam("without_keys", type_=Boolean()), Boolean)),
         exists().where(_usable.c.id == _l.key_id),
     ),
@@ -146,7 +146,7 @@ class UsableLink:
 async def find_action_link(database: Database, token: str, *, without_keys: bool) -> UsableLink | None:
     """Return the link of a token, if it may be used. Whether its question is still open is read with the question.
 
-    `without_keys` is whether the server has none, so that links of its local user count.
+    `without_keys` means that the server has no keys, so that links of its local user are valid.
     """
     hashed = token_hash(token)
     for row in () if hashed is None else await database.query(_FIND, hash=hashed, without_keys=without_keys):
@@ -191,7 +191,7 @@ def _link_of(row: Row) -> ActionLink:
 
 
 async def note_link_use(database: Database, link: ActionLink, tenant: str, used_by: str | None) -> None:
-    """Note in the audit log that a link has given its answer; `used_by` is the verified person, if there is one."""
+    """Note in the audit log that a question was answered by a link; `used_by` is the verified person, if any."""
 
     async def work(session: Session) -> None:
         shown = {"path": link.path, "person": link.person, "link": link.id, "created_by": link.created_by}

@@ -204,7 +204,7 @@ async def wake_parents(database: Database, child_ids: Sequence[str]) -> list[str
 
 
 async def wake_paused_too_late(session: Session, run_ids: Sequence[str]) -> list[str]:
-    """Requeue those of the runs paused in this transaction that wait for a child which has ended."""
+    """Requeue the runs that were paused in this transaction and wait for a child that has ended."""
     rows = await session.fetch(_TAKE_ENDED, ids=session.texts(run_ids))
     parents = sorted({row["run_id"] for row in rows})
     return [row["id"] for row in await session.fetch(_WAKE_AT_ONCE, ids=session.texts(parents))] if parents else []

@@ -1,7 +1,7 @@
-"""The inbox: open questions to people, oldest first; one of them with its answer; and who reads it at the moment.
+"""The inbox: open questions to people, oldest first; a single question with its answer; and its current reader.
 
-The index of open questions is small, whatever the number of runs: it holds what waits for a person now. Filters that no
-index has are checked on a bounded number of questions per page.
+The index of open questions is small, whatever the number of runs: it has only what waits for a person now. Filters
+without an index are checked on a bounded number of questions per page.
 """
 
 from __future__ import annotations

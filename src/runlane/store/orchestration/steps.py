@@ -57,7 +57,7 @@ class StepOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One executed step. Strings are JSON. Without a number it is not replayed: the checkpoint of a task inside a step.
+    """One executed step. Strings are JSON. A record without a number, a task's checkpoint in a step, is not replayed.
 
     `handled` failures went to an error route and are replayed; a `failed` step ended the run and is performed again
     when the run is retried.

@@ -52,7 +52,7 @@ _HEADS = Statement(
 
 
 def _shown(path: Any) -> tuple[Any, ...]:
-    """Return the condition that a path is inside no long group, or that of a part which the page shows."""
+    """Return the condition that a path is outside of every long group, or in a part that the page shows."""
     part = first_segment(func.substr(path, func.length(_prefix) + lit(1)))
     inside = func.substr(path, lit(1), func.length(_prefix)) == _prefix
     return (or_(~inside, member(part, "parts")), ~begins_with_any(path, "hidden"))
@@ -174,7 +174,7 @@ def _outline(facts: _Facts, ended_at_us: int | None, parent: str) -> Outline:
 
 
 async def read_standings(database: Database, run: RunSummary) -> TimelineBuilder:
-    """Return the tree of a run's steps without the names and the start of those that have ended; with decisions."""
+    """Return the tree of a run's steps with its decisions, but without names and start times of ended steps."""
     steps, heads = await _read(database, run.id, [*STEP_EVENTS, *DECISION_EVENTS])
     facts = await asyncio.to_thread(_facts, steps)
 

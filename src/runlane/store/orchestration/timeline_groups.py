@@ -1,7 +1,7 @@
 """Long loops and parallel steps of a run as one row each, counted by the database.
 
-A loop of ten thousand rounds is one span on a timeline. Its records and events are summed up where they are stored;
-a page that shows its rounds reads those of the page.
+A loop of ten thousand rounds is one span on a timeline. The database sums up its records and events; a page that shows
+rounds of the loop reads only the records and events of these rounds.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _SUMMARY = Statement(
     purpose="Count the parts of a loop or parallel step that have records.",
 )
 _begun = _started.where(_e.type == lit(EventType.STEP_START)).subquery("begun")
-# A record of the step, or of a step inside it: that of a step with steps inside has none of its own.
+# A record of the step, or of a step inside it, because a step that contains others has no record of its own.
 _recorded = exists().where(
     _s.run_id == _run,
     or_(

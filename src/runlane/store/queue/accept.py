@@ -93,9 +93,9 @@ async def accept(
 ) -> list[Verdict]:
     """Store the runs and return verdicts in the order of the requests. The caller holds the locks of ordering keys.
 
-    With `holds_limits` it holds those of concurrency limits, too (`accept_locks`), and runs may be admitted at once.
-    `sizes` splits the requests into groups; a tenant's limit rejects a whole group. Without it they are one group.
-    `sharing` are tenants whose runs got start tags before, which saves a statement; it is kept up to date.
+    With `holds_limits` the caller also holds the locks of concurrency limits (`accept_locks`), and runs may be admitted
+    at once. `sizes` splits the requests into groups, by default one; a tenant's limit rejects a whole group. `sharing`
+    are tenants whose runs got start tags before, which saves a statement; the set is kept up to date.
     """
     replayed, twins = await replays(session, requests)
     dependencies = await prepare_dependencies(
@@ -212,7 +212,7 @@ async def _store_by_rules(
 
 
 class _Admission(NamedTuple):
-    """The runs that the limits of their tenants admit, and the rate that is left by run."""
+    """The runs that the limits of their tenants admit, and the remaining rate by run."""
 
     runs: list[NewRun]
     quotas: dict[str, RateQuota | None]
@@ -300,9 +300,9 @@ async def accept_alone(
 ) -> dict[str, Accepted] | None:
     """Store runs without keys with one statement, in one round trip; return the verdicts by id.
 
-    Return None if a tenant has limits or, unless the statement assigns start tags, shares lanes, or if some runs exist;
-    then use `accept`. A broken connection leaves nothing in doubt: this process creates the ids, so the next try finds
-    the stored runs.
+    Return None if some runs exist, if a tenant has limits, or if it shares lanes and the statement assigns no start
+    tags; then use `accept`. A broken connection leaves nothing in doubt: this process creates the ids, so the next try
+    finds the stored runs.
     """
     try:
         rows = await database.execute_single(statement, [plain_columns(run) for run in requests])

@@ -170,7 +170,7 @@ class AlikeLimits(NamedTuple):
 def alike_limits(requests: Sequence[NewRun]) -> AlikeLimits | None:
     """Return the members of the statement; None if a run needs another one.
 
-    The runs have one limit each, by a key of their own, are ready, and do not exceed a limit by themselves.
+    The runs are ready, have one limit each, which is not shared, and do not exceed the limits by themselves.
     """
     if requests[0].delay_us > 0 or requests[0].hold:
         return None
@@ -181,7 +181,7 @@ def alike_limits(requests: Sequence[NewRun]) -> AlikeLimits | None:
         limits = run.limits
         if len(limits) != 1:
             return None
-        # A limit with a key of its own is counted as it is given.
+        # A limit that is not shared is counted with the key and the number of the request.
         key, most, _, shared, strategy = limits[0]
         if shared is not None or most is None or strategy is ConcurrencyStrategy.REJECT_NEW:
             return None

@@ -125,7 +125,7 @@ async def _store_waits(session: Session, waiting: Sequence[NewRun], rows: Mappin
         members.append(wait_row(run.id, own, own[0], place, run.fairness_key, run.target))
     await session.fetch(ADD_WAITS, sorted(members))
     room = await read_room(session, limits)
-    # A limit with room was left to the runs that wait for it.
+    # A new run waits under a limit with room only if other runs wait for the limit, so these may be admitted.
     session.freed.update(
         key
         for key, limit in limits.items()

@@ -59,9 +59,9 @@ _FREE_KEYS = Statement(
 
 
 async def replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[str, KeyVerdict], dict[str, str]]:
-    """Return the verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had.
+    """Return the verdicts on requests whose idempotency key belongs to an earlier run, by the id of the new run.
 
-    Also return the requests that repeat another one of this batch, with the id of that one, whose verdict they get.
+    Also return the requests that repeat another request of this batch, with its id, because they get its verdict.
     """
     verdicts: dict[str, KeyVerdict] = {}
     twins: dict[str, str] = {}

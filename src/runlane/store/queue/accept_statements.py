@@ -91,9 +91,9 @@ def timed(batch: FromClause, may_store: ColumnElement[bool]) -> FromClause:
 
 
 def _free(batch: FromClause, has_tag: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Return the condition that the tenant has no limits. Runs of other tenants are not stored by this statement.
+    """Return the condition that the tenant has no limits and that the run has a start tag, if it needs one.
 
-    Nor are those that share lanes with other tenants before they have their start tags.
+    The statement does not store other runs.
     """
     return exists().where(tenants.c.id == batch.c.tenant, FREE, has_tag)
 
@@ -140,7 +140,7 @@ def new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
 
 
 def _insert_runs_alone(admitted: FromClause) -> Executable:
-    # No conflict clause: it would cost each row a second index lookup, for ids that exist only after a crash.
+    # No conflict clause, which would cost each row a second index lookup: an id is already stored only after a crash.
     rows = new_rows(admitted.c)
     return (
         insert(runs)

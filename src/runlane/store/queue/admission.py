@@ -82,7 +82,7 @@ async def admit(session: Session, keys: Collection[str]) -> Admission:
 
 
 async def _limits_of_pass(session: Session, keys: Collection[str]) -> tuple[set[str], set[str]]:
-    """Return the limits to serve, which are these and all others of their first runs, and those to lock."""
+    """Return the limits to serve, which are these and all other limits of their first runs, and the limits to lock."""
     first = await _read_queues(session, keys, _FIRST)
     concerned = {*keys, *_keys_of(first)}
     return concerned, {*concerned, *_keys_of(await _read_queues(session, concerned - set(keys), _FIRST))}
@@ -177,9 +177,9 @@ async def _to_evict(session: Session, keys: Collection[str]) -> list[str]:
 
 
 async def keys_with_room(database: Database, after: str) -> tuple[list[str], str]:
-    """Return limits whose first waiting run could be admitted or is to cancel another, among some after a key.
+    """Return the limits, among some after a key, that may admit a waiting run or cancel another run for one.
 
-    Also return the key after which the next call continues. It is read without locks.
+    Also return the key after which the next call continues. The limits are read without locks.
     """
 
     async def work(session: Session) -> tuple[list[str], str]:

@@ -86,7 +86,7 @@ class Claimed:
         return self.failures + self.losses + 1
 
 
-# For a quarantined run that has waited this long, one worker frees its slots.
+# For a quarantined run that has waited this long, one worker claims no other runs until it can execute this one.
 _MAX_WAIT_US = 5_000_000
 _POLL_MS = 250
 

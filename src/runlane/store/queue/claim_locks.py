@@ -1,7 +1,7 @@
 """The locks of a claim, which make the bounds of lanes and tenants exact.
 
-A claim takes the locks before it reads the rows of lanes and tenants, so it locks those of the previous claims. A lane
-or tenant whose lock is not held, or is held shared although it has a bound, is served by the next claim.
+A claim takes the locks before it reads the rows of lanes and tenants, so it locks the lanes and tenants of previous
+claims. A lane or tenant whose lock is not held, or is held shared although it has a bound, is served by the next claim.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class CommitResult:
 
 
 def merge_entries(entries: Sequence[RecordEntry]) -> tuple[list[RecordEntry], list[RecordEntry]]:
-    """Merge the entries of each attempt in this batch, in their order. Separately return those after its end."""
+    """Merge the entries of each attempt in this batch, in their order. Return entries after its end separately."""
     merged: dict[tuple[str, int], RecordEntry] = {}
     late: list[RecordEntry] = []
     for entry in entries:
@@ -95,7 +95,7 @@ def merge_entries(entries: Sequence[RecordEntry]) -> tuple[list[RecordEntry], li
             run_id=entry.run_id,
             attempt=entry.attempt,
             lane=entry.lane,
-            # Only a final entry names its key, and a later entry must not remove the lock of the key.
+            # Only a final entry has an ordering key, and merging must not lose it, because its lock is needed.
             ordering_key=entry.ordering_key or known.ordering_key,
             events=[*known.events, *entry.events],
             checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,

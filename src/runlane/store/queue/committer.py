@@ -36,7 +36,7 @@ BATCH_SIZE = 1000
 # Characters of one transaction: a statement of hundreds of megabytes would always exceed its timeout.
 BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
-# How long runs with limits are accepted in a transaction after the statement without one was rejected, because keys
+# How long runs with limits are accepted in a transaction after the single statement has stored nothing, because keys
 # were full or other processes wrote at the same time.
 _ALIKE_PAUSE_SECONDS = 0.5
 
@@ -205,8 +205,8 @@ class Committer:
                     if member.give_up_at < time.monotonic():
                         _refuse(member, error)
                 if mark is None:
-                    # A member that has failed must not be stored any more. After a commit in doubt they stay: if it was
-                    # committed, the result is for all of them.
+                    # A member that has failed must not be stored any more. After a commit in doubt all members stay: if
+                    # the transaction was committed, its result is for all of them.
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -240,7 +240,7 @@ class Committer:
         return None if stored is None else _result_of(batch, stored)
 
     async def _accept_alike_limited(self, new_runs: Sequence[NewRun]) -> Mapping[str, Accepted] | None:
-        """Store runs with a concurrency key each without a transaction, unless that was refused a moment ago."""
+        """Store runs with one concurrency key each without a transaction, unless a recent try has stored nothing."""
         if self._database.dialect != "postgresql" or time.monotonic() < self._alike_at or not are_alike(new_runs):
             return None
         limits = alike_limits(new_runs)
@@ -252,14 +252,14 @@ class Committer:
         return stored
 
     def _note_refused(self, tenants: set[str], *, alone: bool, refused: bool) -> None:
-        """Remember the tenants whose runs cannot be stored alone, so that the next try uses the other statement."""
+        """Remember the tenants whose runs `accept_alone` cannot store, so that the next try uses another statement."""
         if refused and alone and self._database.dialect != "sqlite":
             self._not_alone |= tenants
         elif refused:
             self._not_alone -= tenants
 
     def _must_read_clocks(self) -> bool:
-        """Return once a minute whether the next accept reads the clocks of shared lanes, which takes a transaction."""
+        """Return True once a minute, when an accept has to read the clocks of shared lanes in a transaction."""
         now = time.monotonic()
         if now - self._clocks_read_at < CLOCK_SECONDS:
             return False
@@ -367,7 +367,7 @@ async def _store(session: Session, batch: Sequence[CommitMember], sharing: Mutab
         ]
     )
     if parents := parents_of(new_runs):
-        # Together with the runs of the entries, so that two transactions lock them in the same order.
+        # Parents are locked together with the runs of the entries, so that all transactions lock runs in one order.
         await lock_in_order(session, {*parents, *(entry.run_id for entry in entries)})
     if new_runs:
         sizes = [member.size for member in accepts]

@@ -227,7 +227,7 @@ def _settled(row: Row) -> tuple[str, str, str | None]:
         case Status.COMPLETED:
             return row["id"], LetterState.RESOLVED, None
         case Status.FAILED:
-            # The letter of the run itself is open again; those of runs that it was to repeat are replaced by it.
+            # The run has an open letter of its own, which replaces the letters of the runs that it was to repeat.
             return row["id"], LetterState.DISCARDED, f"Replaced by {row['id']}, which has failed as well."
         case _:
             return row["id"], LetterState.DISCARDED, f"Run {row['id']} was cancelled."

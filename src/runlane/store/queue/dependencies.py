@@ -71,7 +71,7 @@ class DependencyCounts:
 
     @property
     def met(self) -> bool | None:
-        """True when the run may start, False when it never will, None while that is open."""
+        """True when the run may start, False when it can never start, None while this is undecided."""
         match self.after_on:
             case AfterOn.END:
                 return True if self.open == 0 else None
@@ -166,7 +166,7 @@ async def store_dependencies(session: Session, found: NewDependencies, stored: C
 
 
 async def settle_dependents(session: Session, ended: Sequence[Row], may_cancel: int) -> SettledDependents:
-    """Note the end of runs with the runs that wait for them, and decide about those; cancel at most `may_cancel`."""
+    """Note the ends of runs, and decide about the runs that wait for them; cancel at most `may_cancel` of these."""
     parents = sorted(row["id"] for row in ended if row["hooks"] & RunHook.DEPENDENTS)
     return await _settle(session, parents, may_cancel) if parents else SettledDependents()
 
@@ -228,7 +228,7 @@ async def _cancel(
 
 
 async def read_work(session: Session) -> Sequence[Row]:
-    """Return some of the work that the ends of runs have left: the run, the kind of work, and its ordering key."""
+    """Return some of the work that the ends of runs have left: a run, its ordering key, and the kind of work."""
     return await session.fetch(READ_WORK)
 
 

@@ -44,7 +44,7 @@ MARK_PARENTS = Statement(
 
 def _add(batch: FromClause) -> Executable:
     b = batch.c
-    # An earlier try may have stored them.
+    # An earlier try may have stored the rows.
     return (
         upsert(run_dependencies)
         .from_select(

@@ -255,7 +255,7 @@ async def read_part(database: Database, run_id: str, after: int, limit: int, mos
     lines = [
         StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], data)
         for row in fitting
-        # Retention may have deleted it since.
+        # Retention may have deleted the event since.
         if (data := row["data"] if row["data"] is not None else large.get(row["seq"])) is not None
     ]
     return EventPart(lines, len(rows) == limit or len(fitting) < len(rows))

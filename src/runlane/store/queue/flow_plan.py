@@ -1,8 +1,8 @@
 """Decide the outcome of starts under flow control.
 
-Pure: works on the state of their keys, which was read under locks. Starts are decided in order, so that a start sees
-the changes of earlier starts in the same transaction. The starts of one request are one group: if a rule rejects one of
-them, all are rejected and the state is as before.
+The plan is pure: its input is the state of the keys, which was read under locks. Starts are decided in order, so that a
+start sees the changes of earlier starts in the same transaction. The starts of one request are one group: if a rule
+rejects one of them, all are rejected and the state is as before.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class FlowPlan:
     new: dict[str, NewRun] = field(default_factory=dict[str, "NewRun"])
     joined: dict[str, JoinedRun] = field(default_factory=dict[str, JoinedRun])
     items: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
-    # The keys of tenants with a quota that have a debounced run or a batch, and the quotas.
+    # For each tenant with the quota: how many of its keys have a debounced run or a batch, and how many may.
     collecting: dict[str, int] = field(default_factory=dict[str, int])
     most_collecting: Mapping[str, int] = field(default_factory=dict[str, int])
     # The run that is cancelled, and the one that takes its place.
@@ -266,7 +266,7 @@ class FlowPlan:
     def _replace(self, run_id: str, by: str) -> None:
         new = self.new.get(run_id)
         if new is not None and new.flow is not None:
-            # Both are stored by one statement, so only the last one has the key.
+            # One statement stores both runs, so only the last one has the unique key.
             self._set(self.new, run_id, new._replace(flow=new.flow._replace(unique=None)))
         self._set(self.replaced, run_id, by)
 
@@ -283,7 +283,7 @@ class FlowPlan:
             )
         self._set(self.backlog, rule.key, waiting + 1)
         if self.states[rule.key].most != rule.most:
-            # For readers, who have no other place to find the number; written once.
+            # Stored for readers of the key, who cannot find the number elsewhere; written only when it changes.
             self._change(rule.key, most=rule.most)
 
     def _throttle(self, run: NewRun, flow: RunFlow) -> int | None:

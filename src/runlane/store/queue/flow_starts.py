@@ -2,9 +2,9 @@
 
 The rows of all keys are locked in one order by one statement, so starts with the same key are decided one after
 another, in every process, and starts with other keys never wait for them. A transaction that holds keys does not wait
-for the row of a run: one that another transaction has locked makes it start again. Whether a unique key is taken, how
-many runs wait, and whether a run can still be joined is read from the runs themselves, so nothing is left behind by a
-worker or a process that dies.
+for the row of a run: if another transaction has locked the row, the transaction starts again. Whether a unique key is
+taken, how many runs wait, and whether a run can still be joined is read from the runs themselves, so a worker or a
+process that dies leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _joined_data(plan: FlowPlan, run_id: str) -> str:
 
 
 async def _settle_keys(session: Session, plan: FlowPlan, requests: Sequence[NewRun]) -> None:
-    """Remember the runs of joined starts with their idempotency keys, and free the keys of starts without a run."""
+    """Store the joined runs under the idempotency keys of the starts, and free the keys of starts without a run."""
     keyed = [run for run in requests if run.idempotency_key is not None]
     if not keyed:
         return

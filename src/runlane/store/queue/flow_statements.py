@@ -278,7 +278,7 @@ def _joined_postgres(element: joined_items, compiler: SQLCompiler, **kw: Any) ->
 
 @compiles(joined_items, "sqlite")
 def _joined_sqlite(element: joined_items, compiler: SQLCompiler, **kw: Any) -> str:
-    # SQLite before 3.44 has no order in aggregates; they read a subquery in its order.
+    # SQLite before 3.44 has no ORDER BY in aggregates, so the aggregate reads an ordered subquery.
     return f"(select group_concat(item, ',') from (select item {_ITEMS} order by no))"  # noqa: S608 - constants
 
 

@@ -52,7 +52,7 @@ _ADD = Statement(
             bindparam("owner", type_=Text()),
             bindparam("reason", type_=Text()),
             now_us(),
-            # Null seconds give null: until it is released.
+            # Without seconds the end is null, and the hold lasts until it is released.
             now_us() + cast(_seconds * 1_000_000, BigInteger),
         ),
     )

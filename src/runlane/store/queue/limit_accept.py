@@ -23,7 +23,7 @@ class _NotStored(Exception):
 async def accept_limited(
     database: Database, requests: Sequence[NewRun], keep: Callable[[Mapping[str, Accepted]], None]
 ) -> Mapping[str, Accepted] | None:
-    """Store runs that stand apart; return the verdicts by id. `keep` gets them before a commit that may be in doubt.
+    """Store the runs; return the verdicts by id. `keep` gets the verdicts before the commit, which may be in doubt.
 
     Return None when a limit refuses a run, a tenant has limits or shares lanes, or some runs exist; then use `accept`.
     """

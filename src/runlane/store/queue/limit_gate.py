@@ -1,7 +1,7 @@
 """Concurrency limits of new runs, decided in the transaction that accepts them.
 
 Under the locks of the limits, a run is admitted if each of its limits has room and no run waits for one of them.
-Without the locks it waits, and is admitted right after the commit.
+Without the locks, a run waits and is admitted right after the commit.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ async def open_gate(session: Session, groups: Iterable[Sequence[NewRun]], *, hol
 
 
 def grouped(new_runs: Sequence[NewRun], sizes: Sequence[int] | None, left_out: Collection[str]) -> list[list[NewRun]]:
-    """Return the runs in their groups, without some."""
+    """Return the runs in their groups, without those in `left_out`."""
     rest = iter(new_runs)
     groups = ([run for run in islice(rest, size) if run.id not in left_out] for size in sizes or [len(new_runs)])
     return [group for group in groups if group]

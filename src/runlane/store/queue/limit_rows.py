@@ -179,8 +179,8 @@ def _read_turns(batch: FromClause) -> Executable:
 def _read_first(batch: FromClause) -> Executable:
     b = batch.c
     other = limit_waits.alias("other")
-    # The place up to which runs are read. A range of the index, where a limited subquery for each turn would need a
-    # lateral join.
+    # The place up to which runs are read. It makes the read a range of the index; a limited subquery for each turn
+    # would need a lateral join.
     cutoff = (
         select(other.c.place)
         .where(other.c.key == b.key, other.c.turn == b.turn)

@@ -45,7 +45,7 @@ def _limit_lock(key: str) -> int:
 
 
 def queued_status() -> ColumnElement[Any]:
-    """Return the status of a run that is ready and has no slots: blocked if it has limits, which then admit it."""
+    """Return the status of a run that is ready and has no slots: blocked if it has limits, until they admit it."""
     return case((has_bits(runs.c.hooks, RunHook.LIMITS), lit(Status.BLOCKED)), else_=lit(Status.QUEUED))
 
 
@@ -63,7 +63,7 @@ def waits_for_limits(row: Row) -> bool:
 
 
 async def wait_for_limits(session: Session, changed: Iterable[Row], *, again: bool = True) -> None:
-    """Let those of the changed runs wait that are ready and have limits.
+    """Let the changed runs that are ready and have limits wait for their limits.
 
     With `again`, runs that have started before are ahead of the others. The rows are as in `waits_for_limits`.
     """
@@ -130,7 +130,7 @@ async def add_slots(session: Session, admitted: Iterable[tuple[str, Sequence[Con
 
 
 async def read_room(session: Session, keys: Collection[str]) -> Room:
-    """Return how many runs are admitted under these keys, the numbers of shared limits, and the keys with waits."""
+    """Return the number of admitted runs by key, the numbers of shared limits, and the keys that runs wait for."""
     room = Room()
     for row in await session.fetch(READ_ROOM, [(key,) for key in sorted(keys)]):
         room.admitted[row["key"]] = row["admitted"]

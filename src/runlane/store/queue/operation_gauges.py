@@ -110,7 +110,7 @@ async def read_operation_gauges(database: Database) -> OperationGauges:
     (schedule,) = await database.query(_SCHEDULES)
     allowances = [AllowanceUse(row["id"], COST_PER_DAY, row["share"]) for row in await database.query(_BUDGETS)]
     for row in await database.query(_QUOTAS):
-        # The count of an earlier day says nothing about today.
+        # The count of an earlier day does not apply to today.
         share = 0.0 if row["name"] == RUNS_PER_DAY and row["day"] != row["today"] else row["share"]
         allowances.append(AllowanceUse(row["tenant"], row["name"], share))
     return OperationGauges(

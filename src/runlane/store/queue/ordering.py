@@ -26,7 +26,7 @@ from runlane.store.sql.statement import Statement
 
 @dataclass(frozen=True, slots=True)
 class ReleasedRun:
-    """A run that obtained its key."""
+    """A run whose status has changed as a consequence of another change, such as the release of its ordering key."""
 
     run_id: str
     lane: str

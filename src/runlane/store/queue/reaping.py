@@ -169,7 +169,7 @@ def _delay_us(lost_before: ColumnElement[int]) -> ColumnElement[int]:
 
 
 def _max_neighbors(together: ColumnElement[int]) -> ColumnElement[int]:
-    """Return half of the neighbors that the run had, from its second loss on."""
+    """Return with how many runs the run may share a worker: half as many as before, from its second loss on."""
     halved = case((together > lit(3), together // lit(2) - lit(1)), else_=lit(0))
     return case((runs.c.losses == lit(0), runs.c.max_neighbors), else_=halved)
 
@@ -250,7 +250,7 @@ TAKE_BACK = CompoundWrite(
 
 
 async def find_suspects(database: Database, silence_seconds: float, *, trust_locks: bool) -> list[Suspect]:
-    """Return workers whose lease has expired, or whose heartbeat is late although they hold a lock."""
+    """Return workers whose lease has expired, or whose heartbeat is late and whose lock shows whether they live."""
     rows = await read(database, _SUSPECTS, silence_seconds=silence_seconds, trust_locks=trust_locks)
     return [Suspect(row["id"], bool(row["expired"])) for row in rows]
 
@@ -273,9 +273,9 @@ async def find_orphans(session: Session) -> list[str]:
 async def take_over(session: Session, worker_ids: Sequence[str]) -> ReapedRuns:
     """Requeue the runs of these workers with their old rank, or end those that may not run again.
 
-    A run that was alone on its worker counts a loss. If there were several runs, any of them may have killed the
-    worker: from their second loss on, they may share a worker with at most half as many others, until each of them has
-    been alone.
+    The loss counts against a run that was alone on its worker. If there were several runs, any of them may have ended
+    the worker: from its second loss on, each of them may share a worker with at most half as many others as before,
+    until it has been alone.
     """
     ids = session.texts(list(worker_ids))
     # Locks before rows, everywhere: a run that ends here passes its ordering key on. The others keep theirs, and a

@@ -175,7 +175,7 @@ def end_attempts(batch: FromClause | None, changed: FromClause) -> Executable:
 
 
 def store_results(batch: FromClause | None, changed: FromClause) -> Executable:
-    """A link: store the results of the runs that ended with this change. Only a worker's own end has a state."""
+    """A link: store the results of the runs that ended with this change. Only ends that workers store have a state."""
     c = changed.c
     state = c.state if "state" in c else null()
     return insert(run_results).from_select(
@@ -240,7 +240,7 @@ RECORD = CompoundWrite(
 async def record(
     session: Session, entries: Sequence[RecordEntry]
 ) -> tuple[dict[tuple[str, int], Recorded], list[ReleasedRun]]:
-    """Write the entries; those missing in the result lost their run. One entry per run and attempt.
+    """Write the entries, one per run and attempt. If one is missing in the result, its attempt has lost the run.
 
     The caller holds the locks of the ordering keys of every entry that finishes.
     """

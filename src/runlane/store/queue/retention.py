@@ -2,8 +2,8 @@
 
 A run is deleted completely; the messages of a chat stay with its session. The events of a run may be deleted earlier,
 all but the last: `done` stays, so that readers of the stream reach its end, and `runs.first_seq` is the first number
-that is left. Streams are cut in the order in which their runs ended, so the uncut ones are the newest: a scan back from
-the newest finds where they start, however many were cut before.
+that is left. Streams are cut in the order in which their runs ended, so the uncut streams are the newest: a scan back
+from the newest finds the oldest of them, however many were cut before.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class DeletedBatch:
 
 
 async def delete_old(session: Session, keep_seconds: float) -> int:
-    """Delete some of the runs that ended longer ago than that; return how many."""
+    """Delete some of the runs that ended more than `keep_seconds` ago; return how many."""
     ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
     if ids:
         await session.fetch(COPY_TURN_RESULTS, ids=session.texts(ids))
@@ -199,7 +199,7 @@ async def oldest_to_cut(session: Session, keep_seconds: float, before: int) -> t
 
 
 async def cut_events(session: Session, keep_seconds: float, since: int) -> DeletedBatch:
-    """Delete events, except the last, of some runs that ended longer ago than that and not before `since`."""
+    """Delete events, except the last, of some runs that ended more than `keep_seconds` ago and not before `since`."""
     rows = await session.fetch(_TO_CUT, keep_seconds=keep_seconds, since=since)
     budget = EVENTS_AT_ONCE
     short: list[str] = []

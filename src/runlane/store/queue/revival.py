@@ -1,4 +1,4 @@
-"""The retry of failed runs: at once or later, on the same versions of its definitions or on others."""
+"""The retry of failed runs: at once or later, on the same versions of their definitions or on others."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ async def cancel_run(database: Database, run_id: str, *, actor: str = "local") -
 
 async def cancel_in(session: Session, run_id: str, *, actor: str) -> RunChange:
     """Cancel a run that has not ended."""
-    # Between the two statements a running run could be requeued and escape both.
+    # Without the lock, a running run could be requeued between the two statements and escape both.
     if not await session.fetch(_LOCK_RUN, run_id=run_id):
         raise RunNotFound(run_id)
     before = (await session.fetch(_KEY_OF, run_id=run_id))[0]
@@ -218,7 +218,7 @@ async def release_run(database: Database, run_id: str) -> RunChange:
 
 
 async def release_in(session: Session, run_id: str) -> RunChange | None:
-    """Take the ordering key from a failed run and give it to the next one; None if the run does not hold one."""
+    """Take the ordering key from a failed run and give it to the next one; None if the run does not hold a key."""
     for row in await session.fetch(_FREE_KEY, run_id=run_id):
         return change_of(row, await release_next(session, [row["ordering_key"]]))
     return None

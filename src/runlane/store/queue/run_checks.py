@@ -28,7 +28,7 @@ from runlane.store.sql.schema import idempotency_keys, run_attempts, run_calls, 
 
 
 def run_checks(found: FromClause) -> list[ColumnElement[bool]]:
-    """Return the conditions for a table of runs; one whose parameter is null matches every run."""
+    """Return the conditions for a table of runs; a condition whose parameter is null matches every run."""
     return [
         optional("worker_id", found.c.worker_id),
         _is_root(found),
@@ -40,7 +40,7 @@ def run_checks(found: FromClause) -> list[ColumnElement[bool]]:
 
 
 def has_parent(found: FromClause) -> ColumnElement[bool]:
-    """Return the condition that a run is a child of a run, if one is given."""
+    """Return the condition that a run is a child of the given parent, if one is given."""
     parent = bindparam("parent", type_=Text())
     of_run = (run_children.c.run_id == parent, idempotency_keys.c.run_id == found.c.id)
     children = run_children.join(idempotency_keys, idempotency_keys.c.key == run_children.c.key)

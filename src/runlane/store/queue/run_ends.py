@@ -56,7 +56,7 @@ async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedR
             changed += await settle_schedules(session, ended)
         if RunHook.DEPENDENTS not in hooks:
             break
-        # A run that can never start ends here, and so may those that wait for it.
+        # A run that can never start ends here, and so may its own dependents.
         dependents = await settle_dependents(session, ended, may_cancel)
         changed += dependents.released
         ended = dependents.ended

@@ -85,7 +85,7 @@ def _walk(index: RunIndex) -> Select[Any]:
 
 
 def _newest_of_ranges(index: RunIndex, dialect: Dialect, *, ended: bool) -> Select[Any]:
-    """Return the newest matching runs of the ranges: a page of each, of as many ranges as a page has runs."""
+    """Return the newest matching runs: at most a page of each range, of at most as many ranges as a page has runs."""
     walk = _walk(index).where(*_checks(index))
     if index is RunIndex.TAG:
         # Tags first, then their runs by id, and not the other way round.
@@ -95,7 +95,7 @@ def _newest_of_ranges(index: RunIndex, dialect: Dialect, *, ended: bool) -> Sele
     heads = select(ranges, first.correlate(ranges).scalar_subquery().label("newest")).subquery("heads")
     # A range whose newest run is older than those of this many other ranges has no run on the page.
     chosen = select(heads).order_by(heads.c.newest.desc().nulls_last()).limit(_limit).subquery("chosen")
-    # From its newest matching run on: none of a range without one.
+    # A range is read from its newest matching run on. Without such a run, the bound is null and no run is read.
     page = walk.where(*in_range(index, chosen, ended=ended), _order(index) <= chosen.c.newest).limit(_limit)
     return for_each(chosen, FOUND, page, ("id",), dialect)
 
@@ -145,8 +145,8 @@ def _search(index: RunIndex, dialect: Dialect) -> Statement:
         found = _newest(index)
     ids = found.subquery("ids")
     page = select(ids.c.id).order_by(by_key_only(ids.c.id).desc()).limit(_limit).subquery("page")
-    # The caller sorts the rows: for an order here, Postgres might read all runs by their index, and join this page to
-    # them.
+    # The caller sorts the rows: with an ORDER BY here, Postgres might read all runs by their index and join this page
+    # to them.
     return Statement(
         f"list_by_{index}",
         select(runs, STARTED_AT).select_from(page.join(runs, runs.c.id == page.c.id)),

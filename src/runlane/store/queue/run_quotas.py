@@ -1,7 +1,7 @@
 """Quotas of runs per day and of stored bytes, counted in the transaction that accepts runs, under the tenant's lock.
 
-Only tenants with such a quota are counted. The count is a number in the row of the quota, so accepting a run counts
-nothing; it begins with what exists when the quota is set.
+Only tenants with such a quota are counted. The count is a number in the row of the quota, so accepting a run reads no
+other runs. When the quota is set, the count begins with what exists then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from runlane.store.sql.expressions import lit, member
 from runlane.store.sql.schema import runs, tenant_quotas
 from runlane.store.sql.statement import Statement
 
-# The quotas that accepting runs counts.
+# The quotas whose use is counted when runs are accepted.
 METERED: Final = (RUNS_PER_DAY, STORED_BYTES)
 # The quotas that are checked under the tenant's lock when runs are accepted; tenants with one are `metered`.
 LOCKING: Final = (*METERED, COLLECTING_KEYS)

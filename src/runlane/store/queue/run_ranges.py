@@ -38,7 +38,7 @@ class RunIndex(StrEnum):
 
     @property
     def by_status(self) -> bool:
-        """Return whether its ranges have one status each, and running runs are found apart."""
+        """Return whether its ranges have one status each, and running runs are found separately."""
         return self in (RunIndex.STATUS, RunIndex.TARGET, RunIndex.LANE, RunIndex.TARGET_AND_LANE)
 
     @property
@@ -111,7 +111,7 @@ def _in_index(table: FromClause, *, ended: bool) -> list[ColumnElement[bool]]:
 
 
 def _kinds(index: RunIndex, dialect: Dialect, *, ended: bool) -> CTE:
-    """Return each tenant, target and lane that has such runs; of one target for a list of one."""
+    """Return each tenant, target and lane that has such runs; for a list of one target, only those of this target."""
     tenants = listed("tenants", dialect)
     next_in = runs.alias("next_run")
 

@@ -1,8 +1,8 @@
 """Roll-ups of runs per minute and per hour, written once per bucket from accepted and ended runs, and read as series.
 
 A minute is counted after its end, through the primary key (ids sort by time) and the index of ended runs; counting it
-again replaces it. Rows of every tenant together have an empty tenant, so that the figures of a platform are read as
-fast as those of one tenant. The row without tenant, lane and target marks a minute as counted.
+again replaces its rows. Rows of all tenants together have an empty tenant, so that the figures of a platform are read
+as fast as those of one tenant. The row without tenant, lane and target marks a minute as counted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _e = _ended.c
 
 
 def _buckets(taken: ColumnElement[Any], name: str) -> Iterable[ColumnElement[Any]]:
-    """Yield how many times are at most each bound; times that are unknown are in none."""
+    """Yield the number of durations up to each bound, then that of all; unknown durations are not counted."""
     for number, bound in enumerate(BOUNDS_SECONDS):
         within = case((taken <= lit(int(bound * 1_000_000)), lit(1)), else_=lit(0))
         yield func.sum(within).label(f"{name}{number}")
@@ -241,14 +241,14 @@ async def count_between(session: Session, from_us: int, to_us: int) -> dict[Grou
 
 
 def _histogram(row: Row, name: str) -> list[int]:
-    """Return the counts between the bounds, from those up to each bound."""
+    """Return the counts between the bounds, computed from the counts up to each bound."""
     up_to = [int(row[f"{name}{number}"] or 0) for number in range(len(BOUNDS_SECONDS))]
     whole = [*up_to, int(row[f"{name}_all"])]
     return [count - before for count, before in zip(whole, [0, *up_to], strict=True)]
 
 
 async def store_bucket(session: Session, seconds: int, bucket: int, found: dict[Group, SeriesCounts]) -> None:
-    """Store the figures of a bucket, those of all tenants together, and that it was counted."""
+    """Store the figures of a bucket, with those of all tenants together, and mark the bucket as counted."""
     whole: dict[Group, SeriesCounts] = {("", "", ALL_TENANTS): SeriesCounts()}
     for (lane, target, tenant), counts in found.items():
         whole[lane, target, tenant] = counts
@@ -284,7 +284,7 @@ async def forget_buckets(session: Session, seconds: int, before: int) -> None:
 
 
 async def rows_between(session: Session, seconds: int, from_bucket: int, to_bucket: int) -> list[SeriesRow]:
-    """Return the figures of every tenant, to be added to those of an hour."""
+    """Return the figures of every tenant, to be summed up for an hour."""
     given = {"seconds": seconds, "from_bucket": from_bucket, "to_bucket": to_bucket}
     rows = await session.fetch(_BY_TENANT, all=ALL_TENANTS, lane=None, target=None, **given)
     return [_row(row) for row in rows]

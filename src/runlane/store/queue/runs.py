@@ -21,8 +21,8 @@ from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import chat_turns, run_attempts, run_inputs, run_results, runs
 from runlane.store.sql.statement import Row, Statement
 
-# An additional column: the start of the first attempt, by primary key. While that attempt runs, it has no row, and its
-# start is that of the latest one.
+# An additional column, read by primary key: the start of the first attempt. While this attempt runs, it has no row, and
+# its start is the time of the latest claim.
 STARTED_AT = func.coalesce(
     select(run_attempts.c.started_at)
     .where(run_attempts.c.run_id == runs.c.id, run_attempts.c.attempt == lit(1))

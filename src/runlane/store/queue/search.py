@@ -43,8 +43,8 @@ MAX_SKEW_US: Final = 600 * 1_000_000
 class RunFilter:
     """Selects runs; a field that is None or empty matches every run. An ordering key belongs to one tenant.
 
-    A run must have all of `tags`. `parent` is the run that started it as a tool, `schedule_id` the schedule that did,
-    `forked_from` the run that it was forked from.
+    A run must have all of `tags`. `parent` is the run that started it as a tool, `schedule_id` the schedule that
+    started it, `forked_from` the run that it was forked from.
     `id_prefix` must fulfil `is_run_id_prefix`. `session_id` is the chat session of the runs, `definition` the version
     that they are pinned to; `roots_only` leaves out runs that others started as tools.
     """
@@ -143,7 +143,7 @@ class FoundRuns:
 
 @dataclass(frozen=True, slots=True)
 class RunStanding:
-    """The tenant of a run, and the position of it and its stream."""
+    """The tenant and the status of a run, with its worker and the position of its stream."""
 
     tenant: str
     status: Status
@@ -244,7 +244,7 @@ async def search_runs(
 
 
 async def in_session(session: Session, wanted: RunFilter) -> RunFilter | None:
-    """Return the filter with the ordering key of its session, whose runs all have it; None if none can match."""
+    """Return the filter with the session replaced by the ordering key of its runs; None if no run can match."""
     if wanted.session_id is None:
         return wanted
     for row in await session.fetch(_SESSION_KEY, session_id=wanted.session_id):
@@ -255,12 +255,12 @@ async def in_session(session: Session, wanted: RunFilter) -> RunFilter | None:
 
 
 async def _range_of_ids(session: Session, wanted: RunFilter) -> tuple[str, str]:
-    """Return the lowest id that can match, and one above the highest."""
+    """Return the lowest id that can match, and an id above the highest one."""
     # With a prefix, only its range of ids is read.
     bottom, top = (_BELOW, _ABOVE) if wanted.id_prefix is None else run_id_range(wanted.id_prefix)
     since, before = wanted.accepted_from_us, wanted.accepted_before_us
     if since is not None or before is not None:
-        # The clock of a test database is ahead of that of the processes, by as much as it was ever advanced.
+        # The clock of a test database is ahead of that of the processes by the total of its advances.
         ahead = await clock_in(session) - time.time_ns() // 1000
         if since is not None:
             bottom = max(bottom, run_id_at(since - MAX_SKEW_US - max(0, ahead)))
@@ -310,7 +310,7 @@ async def count_queued_in_lanes(database: Database) -> list[WaitingInLane]:
 
 
 async def find_standing(database: Database, run_id: str) -> RunStanding:
-    """Return the tenant and the position of a run, without its input and result."""
+    """Return the tenant, the status and the stream position of a run, without its input and result."""
     rows = await database.query(_STANDING, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)

@@ -1,4 +1,4 @@
-"""Concurrency limits that a tenant stores under a name. A change holds the limit's lock, so it is exact at once."""
+"""Concurrency limits that a tenant stores under a name. A change holds the limit's lock, so it takes effect at once."""
 
 from __future__ import annotations
 

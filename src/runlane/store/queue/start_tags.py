@@ -53,8 +53,8 @@ from runlane.store.sql.expressions import lit, member, now_once, now_us
 from runlane.store.sql.schema import lane_clocks, lane_kinds, lane_shares, lanes, runs, tenants
 from runlane.store.sql.statement import Row, Statement
 
-# The virtual time is the earliest start tag among this many runs at the head of the queue: a run of high priority may
-# stand there before its time.
+# The virtual time is the earliest start tag among this many runs at the head of the queue, because a run of high
+# priority with a later tag may be the first.
 _HEAD = 16
 # How many running runs, and fairness keys of a tenant, are read at most.
 _MOST_RUNNING = 256
@@ -111,7 +111,7 @@ def _next_tag(lane: ColumnElement[str], point_us: ColumnElement[int], *sources: 
 
 
 def lane_times(batch: FromClause) -> Select[Any]:
-    """Return the virtual times of the lanes of targets, each with its declared lane."""
+    """Return the virtual time of the lane of each target, which is given with its declared lane."""
     moved = select(lane_kinds.c.lane).where(lane_kinds.c.kind == batch.c.target).scalar_subquery()
     found = select(batch.c.target, batch.c.lane.label("declared"), func.coalesce(moved, batch.c.lane).label("lane"))
     resolved = found.select_from(batch).cte("resolved")
@@ -279,7 +279,7 @@ _FORGET = Statement(
 
 
 class LaneTime(NamedTuple):
-    """The clock of a lane in one transaction: its virtual time, and the worth of a point of priority."""
+    """The clock of a lane in one transaction: its virtual time, and how much time a point of priority is worth."""
 
     lane: str
     fair: bool
@@ -293,7 +293,7 @@ async def assign_tags(
 ) -> Mapping[str, Placement]:
     """Return the places of those runs whose tenants share lanes, by run.
 
-    `known` are tenants that are known to share lanes; it is corrected.
+    `known` are tenants that are known to share lanes; the set is kept up to date.
     """
     if not new:
         return {}
@@ -332,7 +332,7 @@ def _tags_of(row: Row, group: Sequence[TagRequest], times: Mapping[tuple[str, st
 
 
 async def _lane_times_of(session: Session, kinds: set[tuple[str, str]]) -> dict[tuple[str, str], LaneTime]:
-    """Return the clocks of the lanes of these targets with their declared lanes; note them once a minute."""
+    """Return the clocks of the lanes for pairs of a target and its declared lane; store them once a minute."""
     rows = await session.fetch(_LANE_TIMES, sorted(kinds))
     times = {(row["target"], row["declared"]): _lane_time(row) for row in rows}
     # A clock is read once per lane, however many kinds use the lane.
@@ -341,7 +341,7 @@ async def _lane_times_of(session: Session, kinds: set[tuple[str, str]]) -> dict[
         for row in rows
         if row["fair"] and (row["read_at"] is None or row["now"] - row["read_at"] >= CLOCK_SECONDS * 1_000_000)
     }
-    # One process at a time notes a clock, and the others do not wait for it.
+    # One process at a time stores a clock, and the others do not wait for it.
     noted = [reading for lane, reading in sorted(due.items()) if await session.try_lock(lock_key("clock", lane))]
     if noted:
         await session.fetch(_READ_CLOCKS, noted)
@@ -391,5 +391,5 @@ async def _place_rows(session: Session, rows: Sequence[Row]) -> None:
 
 
 async def forget_shares(session: Session) -> None:
-    """Delete what no longer affects any tag."""
+    """Delete the finish tags that no longer affect any start tag."""
     await session.fetch(_FORGET)

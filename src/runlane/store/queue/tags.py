@@ -1,8 +1,8 @@
 """Tags of runs. A run has them as a list for its readers, and `run_tags` has one row for each, for lists by tag.
 
 Both change in one transaction. A run without tags has no rows, so accepting and executing it costs nothing. A run that
-a schedule has started also has a row for that schedule, and a fork has one for the run that it repeats; no caller can
-set their tags (see `schedule_mark` and `fork_mark`).
+a schedule has started also has a row for that schedule, and a fork has one for the run that it repeats; callers cannot
+set the tags of these rows (see `schedule_mark` and `fork_mark`).
 """
 
 from __future__ import annotations

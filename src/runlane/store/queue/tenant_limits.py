@@ -1,7 +1,7 @@
 """The limits of tenants, checked in the transaction that stores the runs and under a lock on the tenant.
 
-So they are exact under concurrent requests. Only runs of tenants with limits are checked here: the statement that
-accepts runs does not store them, which is how a new limit is noticed.
+So the limits are exact under concurrent requests. Only runs of tenants with limits are checked here: the statement that
+accepts runs does not store these runs, which is how a process detects a new limit.
 """
 
 from __future__ import annotations

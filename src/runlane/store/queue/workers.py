@@ -209,7 +209,7 @@ async def renew(
     then: Callable[[Session], Awaitable[None]] | None = None,
     on_drain: Callable[[bool], None] | None = None,
 ) -> Sequence[Interrupt] | None:
-    """Renew the lease; return its runs that are to be interrupted, or None if the worker was declared lost.
+    """Renew the lease; return the runs of the worker to interrupt, or None if the worker was declared lost.
 
     `then` reads more in the same transaction. `on_drain` is called with whether an operator drains the worker.
     """
