@@ -47,7 +47,8 @@ async def test_no_key_runs_more_than_its_number_while_workers_die(make_cluster: 
     await cluster.app.set_concurrency_limit("gpu", SHARED)
     connection = await cluster.app.connect()
     count = scaled(180, 3_000)
-    runs = [limited_run(chance.choice("abc"), shared("gpu"), milliseconds=10) for _ in range(count)]
+    # Together they take more than two seconds, so some of the workers are killed before the last run has ended.
+    runs = [limited_run(chance.choice("abc"), shared("gpu"), milliseconds=50) for _ in range(count)]
     workers = await cluster.start_workers(3)
 
     async def kill_workers() -> None:
