@@ -1,6 +1,6 @@
 """The three modes in which a process stores memory, and their resources.
 
-- local: the file is the truth. For one host without Postgres; its processes share the file.
+- local: the file is the only copy. For one host without Postgres; its processes share the file.
 - replicated: the file acknowledges, and a replicator sends its operations to Postgres. One process per file.
 - direct: no file. Every change is committed to Postgres before it is acknowledged; for processes without a volume.
 """
