@@ -122,8 +122,7 @@ class GraphAttempt:
 
     async def _keep_written(self) -> None:
         """Store what the attempt has written, for the next one."""
-        # If that fails, the next attempt repeats more of the graph, and this one raises the original reason for its
-        # end.
+        # If storing fails, the next attempt repeats more of the graph, and this attempt raises its original error.
         with suppress(RunlaneError, TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self._outbox.drain()

@@ -65,8 +65,8 @@ class StoredWrite(NamedTuple):
 class ThreadResult:
     """How a run left its thread, stored with the end of the run. `values` and `interrupts` are JSON.
 
-    `status` is `idle` or `interrupted`. `outcome` is None for a run that did not complete its graph. `is_temporary`
-    says that the thread is deleted with the end of the run, unless another run of it is open.
+    `status` is `idle` or `interrupted`. `outcome` is None for a run that did not complete its graph. With
+    `is_temporary`, the thread is deleted with the end of the run, unless another run of it is open.
     """
 
     thread: str
