@@ -167,7 +167,7 @@ def _tuple(name: str, value: Any) -> Any:
 class ThreadPlan:
     """The thread of a run, stored in its plan. `key` is the key of the thread and of its checkpoints.
 
-    `is_temporary` says that the thread is deleted with the end of the run.
+    With `is_temporary`, the thread is deleted with the end of the run.
     """
 
     id: str

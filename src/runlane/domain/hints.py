@@ -1,4 +1,4 @@
-"""Hints: messages that something has changed, without the change itself. A page that gets one reads again."""
+"""Hints: messages that something has changed, without the change itself. Pages then read the data again."""
 
 from __future__ import annotations
 

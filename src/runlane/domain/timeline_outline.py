@@ -192,7 +192,7 @@ class Outline:
             if not shown(path):
                 continue
             if head.type in _PART_STARTS and (path in collapsed or self._is_long(path)):
-                # The first has the start of the group, the last the part that may have no step yet.
+                # The first event has the start of the group, the last one the part that may have no step yet.
                 known = path in last_part
                 last_part[path] = head.seq
                 if known:
