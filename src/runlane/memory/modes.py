@@ -94,7 +94,7 @@ class MemoryStorage:
     async def search(
         self, database: Database, tenant: str, memory_id: str, query: str, limit: int
     ) -> Sequence[tuple[MemoryEntry, float]]:
-        """Search the entries of a memory by words, including those of all changes that are committed."""
+        """Search the entries of a memory by words, including entries of all changes that are committed."""
         if self.words is None or database is not self.reader:
             return await search_text(database, tenant, memory_id, query, limit)
         await self.words.catch_up()
