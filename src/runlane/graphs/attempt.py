@@ -90,7 +90,7 @@ class GraphAttempt:
         state = start.stopped
         if state is None:
             await self._stream.run(start)
-            # The newest checkpoint of the thread is that of this run.
+            # This run has stored the newest checkpoint of the thread.
             state = ended_state(self._graph, self._config) or await self._graph.aget_state(self._config)
         return await self._finished(state)
 

@@ -146,7 +146,7 @@ class _Description:
     def _pulled(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, triggered: Collection[str]
     ) -> list[PregelTask]:
-        """Return the tasks of those of these nodes that are triggered, as `prepare_next_tasks` would.
+        """Return the tasks of the triggered nodes among these nodes, as `prepare_next_tasks` would.
 
         It does not read their inputs, which is most of the work: a node with a list of channels always has one.
         """
@@ -176,6 +176,6 @@ class _Description:
 
 
 def _read_by(node: Any) -> Iterable[str]:
-    """Return the channels that trigger a node, and those of its input."""
+    """Return the channels that trigger a node, and the channels of its input."""
     channels = node.channels
     return (*node.triggers, *([channels] if isinstance(channels, str) else channels))

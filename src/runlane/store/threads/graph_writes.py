@@ -153,7 +153,7 @@ _WRITE: Final = {
 
 
 def _rows(batch: FromClause, columns: Sequence[Any], *, fenced: bool) -> Any:
-    """Select the rows of a batch, those of a worker through the fence."""
+    """Select the rows of a batch; rows of a worker are selected through the fence."""
     b = batch.c
     source = batch.join(runs, and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)) if fenced else batch
     # The condition keeps SQLite's parser from reading ON CONFLICT as a join.
