@@ -267,7 +267,7 @@ def without_user(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_config(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a run: that of its assistant, and above it that of the request."""
+    """Return the config of a run: the config of its assistant, overridden by the config of the request."""
     merged = {**below, **above}
     for name in ("configurable", "metadata"):
         if isinstance(below.get(name), Mapping) and isinstance(above.get(name), Mapping):

@@ -24,7 +24,7 @@ _ENDS: Final = {
     EventType.LOOP_COMPLETE.value: "done",
     EventType.STEP_ERROR.value: "failed",
 }
-# Their path is that of the group, and only their values have the number of the part.
+# Their path is the path of the group, and only their values have the number of the part.
 _PART_STARTS: Final = frozenset({EventType.LOOP_ITERATION.value, EventType.BRANCH_START.value})
 _CALLS: Final = frozenset(kind.value for kind in CALL_EVENTS)
 
@@ -260,5 +260,5 @@ class Outline:
 
 
 def _step_of(path: str) -> str:
-    """Return the path of the step that an event belongs to; the path of a question has that of its step."""
+    """Return the path of the step that an event belongs to; the path of a question contains the path of its step."""
     return path.partition(INSIDE)[0].removesuffix("?")
