@@ -260,7 +260,7 @@ async def _follow(session: Session) -> WordsPosition:
     if part["dropped"] is not None:
         await session.fetch(_DROP_WORDS, after=dropped, through=part["dropped"], row=row)
         dropped = part["dropped"]
-    # Deleted entries are not indexed, so rows are added only after all dropped texts up to now were handled.
+    # Deleted entries are not indexed, so rows are added only after all content dropped up to now was handled.
     if dropped >= position.newest_dropped and part["row"] is not None:
         await session.fetch(_ADD_WORDS, after=row, through=part["row"])
         row = part["row"]
