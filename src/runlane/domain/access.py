@@ -50,7 +50,7 @@ PLATFORM_ADMIN: Final = "platform_admin"
 
 _VIEWER: Final = frozenset({Permission.RUNS_READ, Permission.WORKERS_VIEW, Permission.MEMORY_READ})
 
-# An operator keeps runs going, a developer changes definitions and sets their secrets; neither may create keys.
+# An operator controls runs, a developer changes definitions and sets their secrets; neither may create keys.
 BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
     "viewer": _VIEWER,
     "operator": _VIEWER

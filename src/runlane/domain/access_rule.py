@@ -80,7 +80,7 @@ def _parts(given: Any, operator: str) -> list[Mapping[str, Any]]:
 
 
 def _condition(field: str, wanted: Any) -> Any:
-    """Return the value that the metadata must contain, or the list whose items its own list must contain."""
+    """Return the value that the metadata must contain, or the items that a list in the metadata must contain."""
     if not isinstance(wanted, Mapping):
         return _scalar(field, wanted)
     operators = cast("Mapping[str, Any]", wanted)

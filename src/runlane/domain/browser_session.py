@@ -40,7 +40,7 @@ class BrowserSession:
     current: Annotated[bool, Field(description="The session of this request.")] = False
 
     def marked(self, current: bool) -> BrowserSession:
-        """Return the same session, marked as that of the request or not."""
+        """Return the same session, marked or not marked as the session of the request."""
         return replace(self, current=current)
 
 

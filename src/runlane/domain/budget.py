@@ -83,7 +83,7 @@ def notice_of(cap: SpendingCap, target: str) -> BudgetNotice | None:
 
 
 def check_caps(caps: Iterable[SpendingCap]) -> CapReached | None:
-    """Return the cap that forbids another model call, or None. A cap that fails the step precedes one that asks."""
+    """Return the cap that forbids another model call, or None. A cap that fails the step precedes a cap that asks."""
     reached = [
         CapReached(cap.scope, cap.limit_usd, cap.spent_usd, cap.on_cap, cap.name)
         for cap in caps

@@ -24,7 +24,7 @@ MAX_LIMIT_NAME: Final = 128
 # A run has at most this many limits.
 MAX_LIMITS: Final = 8
 _NAME: Final = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9_.-]{{0,{MAX_LIMIT_NAME - 1}}}")
-# Between the tenant and the name of a shared limit. Keys of callers cannot contain it.
+# The separator between the tenant and the name of a shared limit. Keys of callers cannot contain it.
 _SHARED: Final = "\x1flimit\x1f"
 
 

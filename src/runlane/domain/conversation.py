@@ -17,7 +17,7 @@ PLAN_KEY: Final = "conversation"
 
 @dataclass(frozen=True, slots=True)
 class EarlierMessage:
-    """A message before that of the run. `turn` is the earlier chat turn whose request had it; None: the run's own."""
+    """An earlier message. `turn` is the earlier chat turn whose request had it; None for the request of this run."""
 
     role: Role
     text: str

@@ -218,7 +218,7 @@ def _problem(item: Mapping[str, Any]) -> str:
 
 
 def merge_flow_control(declared: FlowControl | None, given: FlowControl | Mapping[str, Any] | None) -> FlowControl:
-    """Return the declared rules with those of a start, which replace them by name; a given null removes one."""
+    """Return the declared rules with the rules of a start, which replace them by name; a given null removes a rule."""
     if given is None:
         return NO_FLOW_CONTROL if declared is None else declared
     changes = parse_flow_control(given)

@@ -187,5 +187,5 @@ def next_tat_ns(tat_ns: int, now_ns: int, interval: int) -> int:
 
 
 def backlog_of(wait: int, interval: int) -> int:
-    """Return how many starts with a later due time are before one that waits this long."""
+    """Return how many waiting starts are ahead of a start that waits this long."""
     return 0 if wait <= 0 else math.ceil(wait / interval)

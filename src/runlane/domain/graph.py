@@ -167,7 +167,7 @@ def _tuple(name: str, value: Any) -> Any:
 class ThreadPlan:
     """The thread of a run, stored in its plan. `key` is the key of the thread and of its checkpoints.
 
-    `is_temporary` says that the thread is deleted with the end of the run.
+    With `is_temporary`, the thread is deleted with the end of the run.
     """
 
     id: str
@@ -267,7 +267,7 @@ def without_user(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_config(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a run: that of its assistant, and above it that of the request."""
+    """Return the config of a run: the config of its assistant, overridden by the config of the request."""
     merged = {**below, **above}
     for name in ("configurable", "metadata"):
         if isinstance(below.get(name), Mapping) and isinstance(above.get(name), Mapping):

@@ -79,7 +79,8 @@ class AuthSource:
 class HttpOptions:
     """Routes of the project's own, and the pages that may call the server.
 
-    `app` is the location of an ASGI application; with `authenticates`, its routes need what the agent server needs.
+    `app` is the location of an ASGI application; with `authenticates`, its routes require the same authentication as
+    the agent server.
     """
 
     app: str | None = None

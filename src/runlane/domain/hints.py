@@ -1,4 +1,4 @@
-"""Hints: messages that something has changed, without the change itself. A page that gets one reads again."""
+"""Hints: messages that something has changed, without the change itself. Pages then read the data again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 # The key under which hints are followed on the bus. The id of a run cannot begin with "#".
 HINTS_KEY: Final = "#hints"
-# The ids of one hint; with more of them, the hint has none.
+# The maximum number of ids of a hint; a hint about more objects has no ids.
 MAX_HINT_IDS: Final = 100
 
 

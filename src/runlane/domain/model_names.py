@@ -1,8 +1,8 @@
 """Find the provider of a model whose name does not name its provider.
 
-The table lists name prefixes of the supported providers. A model that only one of them serves under that name belongs
-to it. Open weights are served by several, so their names stay ambiguous: guessing would send prompts to a provider that
-the user did not choose.
+The table lists name prefixes of the supported providers. A model that only one provider serves under that name belongs
+to this provider. Open weights are served by several, so their names stay ambiguous: guessing would send prompts to a
+provider that the user did not choose.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from runlane.domain.run import AGENT, ORCHESTRATION
 MESSAGES: Final = "messages"
 AGENT_NODE: Final = "agent"
 TOOLS_NODE: Final = "tools"
-# The step of a run of an agent, and the answers of its own model turns; those of agents that it calls are elsewhere.
+# The path of an agent's step, and the keys of its own model turns. Turns of agents that it calls have other keys.
 _PATH: Final = "answer"
 _TURN: Final = re.compile(r"[0-9]+/model/[0-9]+")
 # The call of this name is the answer of an agent with a schema.

@@ -3,10 +3,11 @@
 A lane that several tenants use has a virtual time. It is the start tag of the run that is next, and the time of day
 while nothing waits. An accepted run gets its start tag at once: the virtual time, or its tenant's last finish tag if
 that is later. So the runs of a tenant with a long queue stand one after another, and the first run of another tenant
-stands beside the first of them. From start to finish it is RUN_COST_NS divided by the weight of the tenant.
+stands beside the first of them. A run's finish tag is its start tag plus RUN_COST_NS divided by the weight of the
+tenant.
 
 This cost is so small that virtual time does not overtake the time of day below 100,000 starts per second of one lane
-and weight 1. Tags therefore compare with the ranks of runs that were accepted without tags, in any lane.
+and weight 1. Tags can therefore be compared with the ranks of runs that were accepted without tags, in any lane.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from runlane.errors import InvalidRequest
 MAX_TAGS: Final = 20
 MAX_TAG: Final = 64
 TAG_PATTERN: Final = rf"^[A-Za-z0-9][A-Za-z0-9_.:/=@+-]{{0,{MAX_TAG - 1}}}$"
-# No tag begins with it: lists also find runs by marks, which are stored like tags and which no reader sees.
+# No tag begins with this character: lists also find runs by marks, which are stored like tags and which no reader sees.
 MARK: Final = "#"
 _TAG: Final = re.compile(TAG_PATTERN[1:-1])
 

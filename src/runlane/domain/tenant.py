@@ -26,7 +26,7 @@ MAX_SCHEDULE_SECONDS: Final = 86_400.0
 # Up to this rate, a nanosecond lost per run cannot add up to one more run in a second.
 MAX_RATE: Final = 10_000.0
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
-# Ids and keys must not contain it, or one tenant could write another's key.
+# Ids and keys must not contain the separator, or a tenant could write a key of another tenant.
 _BETWEEN: Final = "\x1f"
 _SECOND_NS: Final = 1_000_000_000
 # The time at which a queue has room is unknown; retry soon, but not in a tight loop.

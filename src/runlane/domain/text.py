@@ -20,7 +20,7 @@ _ROOM_FOR_THE_REST = 40
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """Return a number with what it counts, in the singular for one. The plural is `one` with an s unless given."""
+    """Return a number with its noun: `one` for 1, else the plural, which is `one` with an s unless given."""
     return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 

@@ -157,7 +157,7 @@ class TimelineBuilder:
         return found, None
 
     def standings(self, prefix: str) -> dict[str, StepStanding]:
-        """Return the standing of each step of the orchestration at `prefix`, without those of inner orchestrations."""
+        """Return the standing of each step of the orchestration at `prefix`, without steps of inner orchestrations."""
         root = self._find(prefix.removesuffix("/")) if prefix else self._root
         found: dict[str, StepStanding] = {}
         for node in _own_steps(root, nested=bool(prefix)) if root is not None else ():
@@ -365,7 +365,7 @@ def build_timeline(
     summaries: Mapping[str, PartsSummary] | None = None,
     kinds: Mapping[str, str] | None = None,
 ) -> TimelineBuilder:
-    """Return a builder that has taken these parts of a run. `kinds` are those of steps whose events are left out."""
+    """Return a builder that has taken these parts of a run. `kinds` has the kind of each step without events."""
     builder = TimelineBuilder(kinds or {})
     for event in events:
         builder.add_event(event)

@@ -24,7 +24,7 @@ _ENDS: Final = {
     EventType.LOOP_COMPLETE.value: "done",
     EventType.STEP_ERROR.value: "failed",
 }
-# Their path is that of the group, and only their values have the number of the part.
+# Their path is the path of the group, and only their values have the number of the part.
 _PART_STARTS: Final = frozenset({EventType.LOOP_ITERATION.value, EventType.BRANCH_START.value})
 _CALLS: Final = frozenset(kind.value for kind in CALL_EVENTS)
 
@@ -192,7 +192,7 @@ class Outline:
             if not shown(path):
                 continue
             if head.type in _PART_STARTS and (path in collapsed or self._is_long(path)):
-                # The first has the start of the group, the last the part that may have no step yet.
+                # The first event has the start of the group, the last one the part that may have no step yet.
                 known = path in last_part
                 last_part[path] = head.seq
                 if known:
@@ -260,5 +260,5 @@ class Outline:
 
 
 def _step_of(path: str) -> str:
-    """Return the path of the step that an event belongs to; the path of a question has that of its step."""
+    """Return the path of the step that an event belongs to; the path of a question contains the path of its step."""
     return path.partition(INSIDE)[0].removesuffix("?")

@@ -271,7 +271,7 @@ def retry_delay_us(tries: int, max_tries: int, jitter: float, retry_after_second
 
 
 def allowance(rate_per_second: float, paid_until_us: int, now_us: int) -> int:
-    """Return how many deliveries the rate allows at this moment; it saves up one second, and at least one delivery."""
+    """Return how many deliveries the rate allows now: at most those of one second, or one if the rate is lower."""
     each_us = _SECOND_US / rate_per_second
     room_us = max(_SECOND_US, math.ceil(each_us))
     return max(0, math.floor((now_us + room_us - max(now_us, paid_until_us)) / each_us))

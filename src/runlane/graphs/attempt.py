@@ -90,7 +90,7 @@ class GraphAttempt:
         state = start.stopped
         if state is None:
             await self._stream.run(start)
-            # The newest checkpoint of the thread is that of this run.
+            # This run has stored the newest checkpoint of the thread.
             state = ended_state(self._graph, self._config) or await self._graph.aget_state(self._config)
         return await self._finished(state)
 
@@ -122,8 +122,7 @@ class GraphAttempt:
 
     async def _keep_written(self) -> None:
         """Store what the attempt has written, for the next one."""
-        # If that fails, the next attempt repeats more of the graph, and this one raises the original reason for its
-        # end.
+        # If storing fails, the next attempt repeats more of the graph, and this attempt raises its original error.
         with suppress(RunlaneError, TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self._outbox.drain()

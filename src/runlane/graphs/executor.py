@@ -145,7 +145,7 @@ class _Marker:
         self._memo = start.memo
 
     def add(self, written: GraphWrites) -> bool:
-        """Add writes of the graph. Return False if too much is pending: the caller settles."""
+        """Add writes of the graph. Return False if too much is pending: the caller then calls settle()."""
         return self._outbox.add_writes(written, self._changed_memo(written))
 
     def write(self, written: GraphWrites) -> Coroutine[Any, Any, None]:

@@ -96,7 +96,7 @@ class ItemStore(BaseStore):
         return await self._database.transact(work)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do as `abatch`, in a thread other than that of the event loop."""
+        """Do as `abatch`, in a thread other than the thread of the event loop."""
         return self._wait(self.abatch(ops))
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -33,7 +33,7 @@ def to_json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return an object in terms of simpler ones."""
+    """Return an object as simpler values."""
     for name in ("model_dump", "_asdict", "to_dict"):
         method = getattr(value, name, None)
         if callable(method) and not isinstance(value, type):

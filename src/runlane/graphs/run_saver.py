@@ -32,7 +32,7 @@ class WriteQueue(Protocol):
     """Stores what an attempt writes, in order."""
 
     def add(self, written: GraphWrites) -> bool:
-        """Add writes, which are committed soon. Return False if too much is pending: the caller settles."""
+        """Add writes, which are committed soon. Return False if too much is pending: the caller then calls settle()."""
         ...
 
     def write(self, written: GraphWrites) -> Coroutine[Any, Any, None]:
@@ -52,7 +52,7 @@ def ended_state(graph: Graph, config: RunnableConfig) -> StateSnapshot | None:
 
 
 class RunSaver(RunlaneSaver):
-    """Stores the checkpoints of one attempt. `has_history` says that its thread may have earlier ones."""
+    """Stores the checkpoints of one attempt. With `has_history`, its thread may have earlier ones."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class RunlaneSaver(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
     ) -> None:
         if serde is not None:
-            # Otherwise that of the class is used, which need not be checked for each run.
+            # Otherwise the serializer of the class is used, which need not be checked for each run.
             super().__init__(serde=serde)
         self._database = database
         self._tenant = tenant

@@ -70,7 +70,7 @@ def read_server_keys(table: Mapping[str, Any], folder: Path) -> AgentServerOptio
 
 
 def unsupported_server_keys(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the keys inside of those of servers that have no effect, with what to do instead."""
+    """Yield the keys that are nested in the keys of servers and have no effect, with what to do instead."""
     for path, known in _KNOWN.items():
         inner: Any = table
         for name in path.split("."):

@@ -48,7 +48,7 @@ class CheckpointSnapshots:
         return self._root is graph
 
     def describe(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> str | None:
-        """Return the snapshot of a checkpoint as JSON; None for a graph that a node calls and is not a subgraph."""
+        """Return the snapshot of a checkpoint as JSON; None for a graph that a node calls without being a subgraph."""
         ns: str = config.get("configurable", {}).get("checkpoint_ns") or ""
         described = self._find(recast_checkpoint_ns(ns) if ns else ns)
         if described is None:
@@ -103,7 +103,7 @@ class _Description:
         }
 
     def defaults(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """Return the values of channels that were never written and have one nevertheless, such as an empty list."""
+        """Return the initial values of channels that were never written, such as an empty list."""
         versions = checkpoint["channel_versions"]
         channels = self._channels([name for name in self.names if name not in versions], checkpoint)
         return {name: load_json(to_json(found.get())) for name, found in channels.items() if found.is_available()}
@@ -146,7 +146,7 @@ class _Description:
     def _pulled(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, triggered: Collection[str]
     ) -> list[PregelTask]:
-        """Return the tasks of those of these nodes that are triggered, as `prepare_next_tasks` would.
+        """Return the tasks of the triggered nodes among these nodes, as `prepare_next_tasks` would.
 
         It does not read their inputs, which is most of the work: a node with a list of channels always has one.
         """
@@ -176,6 +176,6 @@ class _Description:
 
 
 def _read_by(node: Any) -> Iterable[str]:
-    """Return the channels that trigger a node, and those of its input."""
+    """Return the channels that trigger a node, and the channels of its input."""
     channels = node.channels
     return (*node.triggers, *([channels] if isinstance(channels, str) else channels))

@@ -141,7 +141,7 @@ async def purge_memory(
 async def _delete(service: MemoryService, tenant: str, entries: Sequence[MemoryEntry]) -> None:
     calls = [service.delete_entry(tenant, entry.memory_id, entry.id) for entry in entries]
     for result in await asyncio.gather(*calls, return_exceptions=True):
-        # Another caller deleted it, or it expired.
+        # Another caller deleted the entry, or it expired.
         if isinstance(result, BaseException) and not isinstance(result, NotFound):
             raise result
 

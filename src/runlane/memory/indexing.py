@@ -98,7 +98,8 @@ class MemoryIndex:
             failpoint("memory.indexed")
             count, tokens = count + len(found), tokens + cost
             await progress(min(1.0, position / max(1, state.last_seq)))
-        # Numbers after the last entry belong to other operations, up to what was read before the first batch.
+        # Numbers after the last entry, up to the number that was read before the first batch, belong to other
+        # operations.
         await vectors.store_vectors(self.database, memory_id, self.model, (), max(position, state.last_seq))
         return {"entries": count, "tokens": tokens}
 

@@ -1,6 +1,6 @@
 """The three modes in which a process stores memory, and their resources.
 
-- local: the file is the truth. For one host without Postgres; its processes share the file.
+- local: the file is the only copy. For one host without Postgres; its processes share the file.
 - replicated: the file acknowledges, and a replicator sends its operations to Postgres. One process per file.
 - direct: no file. Every change is committed to Postgres before it is acknowledged; for processes without a volume.
 """
@@ -94,7 +94,7 @@ class MemoryStorage:
     async def search(
         self, database: Database, tenant: str, memory_id: str, query: str, limit: int
     ) -> Sequence[tuple[MemoryEntry, float]]:
-        """Search the entries of a memory by words, including those of all changes that are committed."""
+        """Search the entries of a memory by words, including entries of all changes that are committed."""
         if self.words is None or database is not self.reader:
             return await search_text(database, tenant, memory_id, query, limit)
         await self.words.catch_up()

@@ -182,7 +182,7 @@ class MemoryNode:
         memory and returns None if that is not possible within the given time, or if the request has ended.
         """
         if not await self._is_replicated(memory_id, pause_seconds):
-            return None  # no caller has waited up to here
+            return None  # callers of changes do not wait before this point
         async with self._lock(memory_id):
             self._leaving.add(memory_id)
             try:

@@ -29,7 +29,7 @@ BATCH_OPS: Final = 2000
 _LANES: Final = 2
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _LONGEST_BACKOFF_SECONDS: Final = 5.0
-# A lost wake-up, such as that of a retry by another component, delays replication by at most this.
+# A lost wake-up, such as after a retry by another component, delays replication by at most this time.
 _POLL_SECONDS: Final = 5.0
 
 

@@ -53,7 +53,7 @@ class MemoryVaults:
                 return await work()
             except MemoryReleased:
                 # The memory was handed over before the change was written. The next owner makes the change, or this
-                # process does so after it.
+                # process makes it after the next owner.
                 if time.monotonic() >= deadline:
                     raise
             except MemoryOwnedElsewhere as error:

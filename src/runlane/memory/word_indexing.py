@@ -1,6 +1,6 @@
 """The index of words of a memory file follows the file, concurrent with its writer.
 
-Callers of changes do not wait for it. A search first has everything indexed that was committed before it.
+Callers of changes do not wait for it. A search first waits until everything that was committed before it is indexed.
 """
 
 from __future__ import annotations

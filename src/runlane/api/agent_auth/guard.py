@@ -153,7 +153,7 @@ async def _check_threads(
         if found.get(thread_id, True):
             continue
         if access.action == "create" and access.shape is Shape.BODY:
-            # The caller chose the id and learns that it is in use, and nothing else about the thread.
+            # The response discloses that the id is in use, and nothing else about the thread.
             raise Conflict(f'The thread "{thread_id}" exists already. Use another id.')
         if access.shape is not Shape.THREADS:
             raise UnknownThread(thread_id)

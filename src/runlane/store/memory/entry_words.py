@@ -23,7 +23,7 @@ _KEEP_TEXT: Final = (
     "insert into memory_words_dropped (entry, text, summary, memory) "  # noqa: S608 - constants
     f"values (old.rowid, old.text, old.summary, {MEMORY_WORD.format(row='old')})"
 )
-# `last_row` is the highest number of a row that was deleted. `id` is that of the index that follows this file.
+# `last_row` is the highest number of a row that was deleted. `id` is the id of the index that follows this file.
 _TABLES: Final = (
     (
         "create table memory_words_dropped (number integer primary key autoincrement, entry integer not null, "
@@ -78,5 +78,6 @@ async def insert_entries(session: Session, statement: Statement, rows: Sequence[
     newest: int = position["newest"]
     await session.fetch(statement, rows)
     if position["last"] > newest:
-        # SQLite uses the numbers of the newest rows again after their deletion. Far enough that none is in the way.
+        # SQLite uses the numbers of the newest rows again after their deletion. The new rows are therefore moved past
+        # the deleted ones, and so far that no row takes the number of another one.
         await session.fetch(_MOVE_ROWS, newest=newest, places=max(position["last"] - newest, len(rows)))

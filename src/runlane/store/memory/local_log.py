@@ -59,8 +59,8 @@ def _in_state(state: MemoryOpState) -> ColumnElement[bool]:
     return _o.state == lit(state.value)
 
 
-# An added entry without a payload has its content in its own row, with a row in the log or without. A cross join is
-# executed in the written order, so the memories are read first. Both parts are in the order of memories, so SQLite
+# An added entry without a payload has its content in its own row, whether or not it has a row in the log. A cross join
+# is executed in the written order, so the memories are read first. Both parts are in the order of memories, so SQLite
 # merges them, and a limit bounds what is read, except that the logged operations of one memory may be sorted as a
 # whole.
 _WAITING_OPS: Final = (

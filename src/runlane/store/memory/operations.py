@@ -70,7 +70,7 @@ def stored_op(
     tags: str,
     expires_at: int | None,
 ) -> PlannedOp:
-    """Return an operation of the log. Without a payload, the content of an added entry is that of its row."""
+    """Return an operation of the log. Without a payload, the content of an added entry is in its row."""
     found = _KINDS[kind]
     if payload is None and found is MemoryOpKind.ADD:
         row = (subject, memory_id, seq, text, summary, metadata, tags, created_at, expires_at, None)

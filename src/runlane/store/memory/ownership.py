@@ -1,8 +1,8 @@
 """Ownership of memories, which determines the node that may write: a lease for each node, an epoch for each memory.
 
-A node owns a memory while its name is on it and its lease lasts; the clock of the database decides. The epoch grows
-with each acquisition, and a batch with an older one is refused, so a node that was cut off or frozen cannot write after
-another one took the memory.
+A node owns a memory while the memory names it as its owner and its lease is valid by the clock of the database. The
+epoch grows with each acquisition, and a batch with an older one is refused, so a node that was cut off or frozen cannot
+write after another one took the memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The quota of memories: how many a tenant may have.
 
-Where memories are in the database of the quotas, the tenant is locked while one is created. A memory file is apart from
-that database; there the transaction on the file is exclusive, and the limit is read before it.
+Where memories are in the database of the quotas, the tenant is locked while one is created. A memory file is separate
+from that database: the transaction on the file is exclusive, and the limit is read before it.
 """
 
 from __future__ import annotations

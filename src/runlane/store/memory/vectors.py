@@ -218,7 +218,7 @@ async def nearest_entries(database: Database, memory_id: str, query: Vector, lim
 
 
 async def entries_by_id(database: Database, tenant: str, memory_id: str, ids: Sequence[str]) -> dict[str, MemoryEntry]:
-    """Return those of the entries that exist and are not corrected."""
+    """Return the entries with these ids that exist and are not corrected."""
     head = await read_head(database, tenant, memory_id)
     rows = await database.query(_BY_ID, memory_id=memory_id, ids=text_list(database.dialect, ids))
     return {row["id"]: entry_from(row, head.applied_seq) for row in rows}

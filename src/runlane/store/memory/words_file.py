@@ -1,9 +1,10 @@
 """The index of words of a memory file: an FTS5 table in a file beside it, filled after the entries were committed.
 
 SQLite merges the parts of such an index inside some commits, and would hold the memory file for that time. The index
-therefore has its own file, with its own lock. It stores up to which row, and up to which dropped text, it follows the
-memory file, in the same transaction as the words; so a crash at any time loses none and adds none twice. The index is
-derived: a file that is missing, damaged or does not fit is created again, and all entries are indexed once more.
+therefore has its own file, with its own lock. Its position (the last row and the last dropped text of the memory file
+that it follows) is stored in the same transaction as the words, so a crash at any time loses no word and adds none
+twice. The index is derived: a file that is missing or damaged, or does not match the memory file, is created again, and
+all entries are indexed once more.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class WordsFile(LocalFile):
         return opened
 
     async def prepare_index(self) -> None:
-        """Open the index, and create it unless there is one that fits."""
+        """Open the index, and create it unless a matching one exists."""
         await self._thread.submit(self._prepare_index)
 
     def _prepare_index(self) -> None:
@@ -153,7 +154,7 @@ class WordsFile(LocalFile):
         self._attach(path, _SCHEMA)
         connection = self._open_connection()
         connection.execute("pragma words.journal_mode=wal")
-        # The position is stored with the words, so what a power failure takes back is indexed again.
+        # The position is stored with the words, so words that a power failure undoes are indexed again.
         connection.execute("pragma words.synchronous=normal")
         connection.execute("pragma words.secure_delete=on")
         connection.execute(f"pragma wal_autocheckpoint={_CHECKPOINT_PAGES}")
@@ -191,7 +192,7 @@ class WordsFile(LocalFile):
             if connection.total_changes - before > 1:
                 return True
             connection.execute("update words.memory_words_position set remains = 0 where last_dropped = ?", (dropped,))
-            # The log has words as well. Readers use it for a moment at most; the next removal tries again.
+            # The log contains these words as well. Readers may use it for a moment; then the next removal truncates it.
             connection.execute("pragma busy_timeout=200")
             connection.execute("pragma words.wal_checkpoint(truncate)").fetchall()
         except sqlite3.OperationalError as error:
@@ -259,7 +260,7 @@ async def _follow(session: Session) -> WordsPosition:
     if part["dropped"] is not None:
         await session.fetch(_DROP_WORDS, after=dropped, through=part["dropped"], row=row)
         dropped = part["dropped"]
-    # An entry that was deleted is not indexed, so what was dropped after the position must be known to be.
+    # Deleted entries are not indexed, so rows are added only after all content dropped up to now was handled.
     if dropped >= position.newest_dropped and part["row"] is not None:
         await session.fetch(_ADD_WORDS, after=row, through=part["row"])
         row = part["row"]

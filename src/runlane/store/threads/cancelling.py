@@ -68,7 +68,7 @@ async def has_open_runs(session: Session, key: str) -> bool:
 async def cancel_open_runs(
     session: Session, key: str, action: CancelAction, *, actor: str, only: Collection[str] | None = None
 ) -> tuple[RunChange, ...]:
-    """Cancel the open runs of a thread, or only those of these ids that belong to it. Return their changes."""
+    """Cancel the open runs of a thread, or only its runs with one of these ids. Return their changes."""
     found = await session.fetch(_OPEN_RUNS, thread=key)
     chosen: list[str] = [row["id"] for row in found if only is None or row["id"] in only]
     if not chosen:

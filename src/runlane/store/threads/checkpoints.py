@@ -20,7 +20,7 @@ from runlane.store.sql.schema import checkpoint_values, checkpoint_writes, check
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.deletion import EMPTY
 
-# The namespace of the checkpoints of a thread's own graph; those of subgraphs have others.
+# The namespace of the checkpoints of a thread's own graph; checkpoints of subgraphs have other namespaces.
 ROOT: Final = ""
 # How many checkpoints one transaction reads.
 PAGE: Final = 50

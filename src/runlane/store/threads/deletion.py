@@ -39,7 +39,7 @@ EMPTY: Final = "empty"
 
 
 def expiry() -> ColumnElement[Any]:
-    """Return when a thread expires that changes now; null without a TTL."""
+    """Return when a thread that changes now expires; null without a TTL."""
     return case(
         (threads.c.ttl_minutes.is_not(None), now_us() + cast(threads.c.ttl_minutes, BigInteger) * lit(_MINUTE_US)),
         else_=None,

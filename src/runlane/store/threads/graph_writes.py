@@ -65,8 +65,8 @@ class StoredWrite(NamedTuple):
 class ThreadResult:
     """How a run left its thread, stored with the end of the run. `values` and `interrupts` are JSON.
 
-    `status` is `idle` or `interrupted`. `outcome` is None for a run that did not complete its graph. `is_temporary`
-    says that the thread is deleted with the end of the run, unless another run of it is open.
+    `status` is `idle` or `interrupted`. `outcome` is None for a run that did not complete its graph. With
+    `is_temporary`, the thread is deleted with the end of the run, unless another run of it is open.
     """
 
     thread: str
@@ -153,7 +153,7 @@ _WRITE: Final = {
 
 
 def _rows(batch: FromClause, columns: Sequence[Any], *, fenced: bool) -> Any:
-    """Select the rows of a batch, those of a worker through the fence."""
+    """Select the rows of a batch; rows of a worker are selected through the fence."""
     b = batch.c
     source = batch.join(runs, and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)) if fenced else batch
     # The condition keeps SQLite's parser from reading ON CONFLICT as a join.

@@ -218,7 +218,7 @@ async def get_items(
     refresh: Sequence[bool] = (),
     rule: AccessRule | None = None,
 ) -> dict[tuple[Namespace, str], StoredItem]:
-    """Return the items that exist. `refresh` says for each key whether reading restarts its time to live."""
+    """Return the items that exist. `refresh` determines for each key whether reading restarts its time to live."""
     members = [(tenant, encode_namespace(namespace), key) for namespace, key in keys]
     rows = await session.fetch(_GET, list(dict.fromkeys(members)), rule=rule_text(rule))
     found = {(item.namespace, item.key): item for item in map(_item, rows)}

@@ -77,7 +77,7 @@ _SHOW = Statement(
 
 
 async def refresh_threads(session: Session, keys: Sequence[str]) -> None:
-    """Show the newest checkpoint in those of these threads that do not show it yet."""
+    """Show the newest checkpoint in each of these threads that does not show it yet."""
     if not keys or find_spec("ormsgpack") is None:
         return  # without the extra `langgraph` values cannot be decoded; the next run of the thread stores them
     newest = await session.fetch(_NEWEST, keys=session.texts(sorted(keys)))

@@ -107,7 +107,7 @@ async def settle_threads(session: Session, ended: Sequence[Row]) -> None:
 
 
 async def _settle_native(session: Session, ended: Sequence[Row], native: set[str], rolled_back: set[str]) -> None:
-    # Imported here, because most threads are those of graphs.
+    # Imported here, because most threads belong to graphs.
     from runlane.store.chat.deletion import drop_turns
     from runlane.store.threads.native_runs import settle_native
 

@@ -199,7 +199,7 @@ async def lock_thread_key(session: Session, tenant: str, thread_id: str) -> None
 async def patch_thread(
     database: Database, tenant: str, thread_id: str, *, metadata: Mapping[str, Any] | None, ttl: Ttl | None
 ) -> Thread:
-    """Merge metadata into that of a thread, and set when it expires if `ttl` is given."""
+    """Merge metadata into the metadata of a thread, and set when it expires if `ttl` is given."""
     key = thread_key(tenant, thread_id)
 
     async def work(session: Session) -> Thread:
