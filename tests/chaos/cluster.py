@@ -95,10 +95,14 @@ class Process:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Send SIGKILL and wait for the end; at `ended_ns` it executes nothing any more."""
+        """Send SIGKILL and wait for the end.
+
+        `ended_ns` is the earliest possible time of the end. The kernel releases the liveness lock before this process
+        learns of the end, so another worker may rightly take a run over in between.
+        """
+        self.ended_ns = time.monotonic_ns()
         self._process.kill()
         self._process.wait(30)
-        self.ended_ns = time.monotonic_ns()
 
     def freeze(self) -> None:
         """Send SIGSTOP and wait until every thread is stopped."""
