@@ -98,7 +98,7 @@ async def test_no_form_of_an_inner_host_is_called(host: str) -> None:
                 await client.get(f"http://{host}:{server.port}/")
         # Not only because of what httpx2 makes of it.
         with pytest.raises(OutboundRefused):
-            await Guard(parse_allow_list("")).connect_tcp(host, server.port, timeout=5)
+            await Guard(parse_allow_list("")).connect(host, server.port, timeout=5)
         assert server.connections == 0
         assert caught.value.code == "outbound_refused"
         assert CANARY not in str(caught.value)

@@ -11324,9 +11324,17 @@ UPDATE webhook_endpoints SET url=coalesce($1::VARCHAR, webhook_endpoints.url), d
     webhook_endpoints.created_at, webhook_endpoints.updated_at;
 
 -- set_webhook_health
--- Store the health of a webhook endpoint.
-UPDATE webhook_endpoints SET failures=$1::INTEGER, failed_messages=$2::INTEGER, first_failure_at=$3::BIGINT,
-    last_success_at=$4::BIGINT, probe_at=$5::BIGINT WHERE webhook_endpoints.id = $6::VARCHAR;
+-- Store the health of webhook endpoints.
+UPDATE webhook_endpoints SET failures=batch.failures, failed_messages=batch.failed_messages,
+    first_failure_at=batch.first_failure_at, last_success_at=batch.last_success_at, probe_at=batch.probe_at FROM
+    unnest($1::TEXT[], $2::INTEGER[], $3::INTEGER[], $4::BIGINT[], $5::BIGINT[], $6::BIGINT[]) AS batch(id, failures,
+    failed_messages, first_failure_at, last_success_at, probe_at) WHERE webhook_endpoints.id = batch.id;
+
+-- set_webhook_health (one member)
+UPDATE webhook_endpoints SET failures=batch.failures, failed_messages=batch.failed_messages,
+    first_failure_at=batch.first_failure_at, last_success_at=batch.last_success_at, probe_at=batch.probe_at FROM (SELECT
+    $1::VARCHAR AS id, $2::INTEGER AS failures, $3::INTEGER AS failed_messages, $4::BIGINT AS first_failure_at,
+    $5::BIGINT AS last_success_at, $6::BIGINT AS probe_at) AS batch WHERE webhook_endpoints.id = batch.id;
 
 -- set_webhook_token
 -- Replace the token of a webhook source.
@@ -12777,10 +12785,16 @@ SELECT webhook_deliveries.body
 FROM webhook_deliveries
 WHERE webhook_deliveries.id = $1::VARCHAR;
 
--- webhook_endpoint_served
--- Note when a webhook endpoint was served, and what of its rate is used.
-UPDATE webhook_endpoints SET paid_until=$1::BIGINT, served_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
-    WHERE webhook_endpoints.id = $2::VARCHAR;
+-- webhook_endpoints_served
+-- Note when webhook endpoints were served, and what of their rates is used.
+UPDATE webhook_endpoints SET paid_until=batch.paid_until, served_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint FROM unnest($1::TEXT[], $2::BIGINT[]) AS batch(id, paid_until) WHERE webhook_endpoints.id =
+    batch.id;
+
+-- webhook_endpoints_served (one member)
+UPDATE webhook_endpoints SET paid_until=batch.paid_until, served_at=(date_part('epoch', clock_timestamp()) *
+    1000000)::bigint FROM (SELECT $1::VARCHAR AS id, $2::BIGINT AS paid_until) AS batch WHERE webhook_endpoints.id =
+    batch.id;
 
 -- webhook_overview
 -- Count disabled webhook endpoints and undelivered messages.

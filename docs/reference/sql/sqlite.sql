@@ -9374,9 +9374,13 @@ UPDATE webhook_endpoints SET url=coalesce(?, webhook_endpoints.url), description
     failed_messages, first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
 
 -- set_webhook_health
--- Store the health of a webhook endpoint.
-UPDATE webhook_endpoints SET failures=?, failed_messages=?, first_failure_at=?, last_success_at=?, probe_at=? WHERE
-    webhook_endpoints.id = ?;
+-- Store the health of webhook endpoints.
+UPDATE webhook_endpoints SET failures=batch.failures, failed_messages=batch.failed_messages,
+    first_failure_at=batch.first_failure_at, last_success_at=batch.last_success_at, probe_at=batch.probe_at FROM (SELECT
+    json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS failures, json_extract(value, '$[2]') AS
+    failed_messages, json_extract(value, '$[3]') AS first_failure_at, json_extract(value, '$[4]') AS last_success_at,
+    json_extract(value, '$[5]') AS probe_at
+FROM json_each(?) AS batch_members) AS batch WHERE webhook_endpoints.id = batch.id;
 
 -- set_webhook_token
 -- Replace the token of a webhook source.
@@ -10495,9 +10499,11 @@ SELECT webhook_deliveries.body
 FROM webhook_deliveries
 WHERE webhook_deliveries.id = ?;
 
--- webhook_endpoint_served
--- Note when a webhook endpoint was served, and what of its rate is used.
-UPDATE webhook_endpoints SET paid_until=?, served_at=now_us() WHERE webhook_endpoints.id = ?;
+-- webhook_endpoints_served
+-- Note when webhook endpoints were served, and what of their rates is used.
+UPDATE webhook_endpoints SET paid_until=batch.paid_until, served_at=now_us() FROM (SELECT json_extract(value, '$[0]') AS
+    id, json_extract(value, '$[1]') AS paid_until
+FROM json_each(?) AS batch_members) AS batch WHERE webhook_endpoints.id = batch.id;
 
 -- webhook_overview
 -- Count disabled webhook endpoints and undelivered messages.

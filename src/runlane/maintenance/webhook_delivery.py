@@ -34,6 +34,9 @@ _IDLE_SECONDS = 60.0
 # How soon deliveries that wait for the rate of their endpoint are checked again.
 _SOON_SECONDS = 0.1
 _STOP_SECONDS = 5.0
+# How long results of tries are gathered for one transaction while other tries are in progress.
+_GATHER_SECONDS = 0.01
+_GATHERED = 50
 
 
 def lease_seconds(timeout_seconds: float) -> float:
@@ -54,10 +57,13 @@ class WebhookService(PeriodicService):
         self._lease_us = int(lease_seconds(settings.webhook_timeout_seconds) * 1_000_000)
         self._sending: dict[asyncio.Task[None], ClaimedDelivery] = {}
         self._finished: list[tuple[ClaimedDelivery, TryResult]] = []
+        self._gathering: asyncio.TimerHandle | None = None
 
     async def stop(self) -> None:
         """Finish the tries in progress, for a moment, and give back the others."""
         await super().stop()
+        if self._gathering is not None:
+            self._gathering.cancel()
         if self._sending:
             await asyncio.wait(self._sending, timeout=_STOP_SECONDS)
         unsent = dict(self._sending)
@@ -112,6 +118,16 @@ class WebhookService(PeriodicService):
             return
         failpoint("webhook.sent")
         self._finished.append((delivery, result))
+        self._record_soon()
+
+    def _record_soon(self) -> None:
+        if len(self._finished) >= len(self._sending) or len(self._finished) >= _GATHERED:
+            self.wake()
+        elif self._gathering is None:
+            self._gathering = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._record_now)
+
+    def _record_now(self) -> None:
+        self._gathering = None
         self.wake()
 
 

@@ -123,13 +123,14 @@ class Outbound:
         """
         import httpx2
 
+        from runlane.outbound.pool import BEFORE_SENDING
         from runlane.outbound.transport import LIMITS
 
         sent = False
 
-        async def trace(event: str, _info: Mapping[str, Any]) -> None:
+        def before_sending() -> None:
             nonlocal sent
-            sent = sent or event.endswith("send_request_headers.started")
+            sent = True
 
         try:
             target = _parsed(url)
@@ -139,7 +140,7 @@ class Outbound:
                 target,
                 headers=[(name.encode(), value.encode()) for name, value in named.items()],
                 content=content,
-                extensions={"timeout": limits.timeouts, "trace": trace, LIMITS: limits},
+                extensions={"timeout": limits.timeouts, BEFORE_SENDING: before_sending, LIMITS: limits},
             )
             return await self._answer(request, limits, keep_bytes)
         except OutboundError as error:
@@ -223,7 +224,7 @@ def _parsed(url: str) -> httpx2.URL:
     check_url(target)
     if target.userinfo:
         raise OutboundRefused("The URL contains a user or a password. Send them in a header.")
-    return target.copy_with(fragment=None)
+    return target.copy_with(fragment=None) if target.fragment else target
 
 
 def _failure(where: str, message: str) -> OutboundError:

@@ -7,14 +7,14 @@ change of the name has no effect. TLS still checks the certificate against the n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, Final, cast
+from typing import Final
 
 import httpcore2
 
 from runlane.addresses import Address, AllowList, literal, normal_host, odd_number, refusal
 from runlane.errors import OutboundRefused
 from runlane.outbound.resolve import Resolve, resolve_name
+from runlane.outbound.stream import Stream, connect
 
 # A name may have hundreds of addresses. A few attempts suffice to detect that a server is unavailable.
 _TRIED: Final = 4
@@ -22,22 +22,14 @@ _SHOWN: Final = 253
 _FIX: Final = "To allow it, add it to RUNLANE_OUTBOUND_ALLOW."
 
 
-class Guard(httpcore2.AsyncNetworkBackend):
+class Guard:
     """Connects to allowed destinations and refuses all others."""
 
     def __init__(self, allowed: AllowList, resolve: Resolve = resolve_name) -> None:
         self._allowed = allowed
         self._resolve = resolve
-        self._backend = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
+    async def connect(self, host: str, port: int, timeout: float | None = None) -> Stream:
         """Connect to one of the addresses of the host. All its addresses must be allowed."""
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
@@ -50,23 +42,11 @@ class Guard(httpcore2.AsyncNetworkBackend):
             # The last address gets all the remaining time. Each earlier address gets an equal share.
             left = None if until is None else max(0.001, (until - loop.time()) / (len(addresses) - position))
             try:
-                return await self._backend.connect_tcp(
-                    str(address), port, timeout=left, local_address=local_address, socket_options=socket_options
-                )
+                return await connect(str(address), port, left)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 if position == len(addresses) - 1:
                     raise
         raise httpcore2.ConnectError("the name has no address")
-
-    async def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        """Refuse the connection, because servers on Unix sockets trust local clients."""
-        raise OutboundRefused("Unix sockets must not be called.")
-
-    async def sleep(self, seconds: float) -> None:
-        """Sleep. The interface requires this method."""
-        await asyncio.sleep(seconds)
 
     async def addresses(self, host: str, port: int) -> list[Address]:
         """Return the distinct addresses of a host. Raise OutboundRefused if any of them must not be called."""

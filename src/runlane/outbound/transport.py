@@ -14,17 +14,17 @@ from contextlib import aclosing
 from ssl import SSLContext
 from typing import Any, Final, cast
 
-import httpcore2
 import httpx2
 
 from runlane.errors import OutboundRefused, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
 from runlane.outbound.guard import Guard
-from runlane.outbound.limits import MAX_CONNECTIONS, OutboundLimits
+from runlane.outbound.limits import OutboundLimits
+from runlane.outbound.pool import BEFORE_SENDING, ConnectionPool
 from runlane.outbound.unpack import DamagedGzip, Gunzip
 
 # The extension of a request that contains its own limits.
 LIMITS: Final = "runlane.limits"
-_KEPT: Final = ("timeout", "trace", LIMITS)
+_KEPT: Final = ("timeout", "trace", BEFORE_SENDING, LIMITS)
 _SCHEMES: Final = {"http": 80, "https": 443}
 _REDIRECTS: Final = {301, 302, 303, 307, 308}
 # Headers that may be sent to another origin. Any other header may contain a credential.
@@ -33,35 +33,14 @@ _OF_BODIES: Final = {"content-type", "content-length", "content-encoding", "tran
 # How long a body may occupy the event loop before other tasks run. Decompressing in a thread would need a thread switch
 # of a quarter of a millisecond per piece, which is more than most pieces take.
 _TURN_SECONDS: Final = 0.005
-_MAX_IDLE: Final = 20
-_IDLE_SECONDS: Final = 15.0
-
-
-class _Pool(httpcore2.AsyncConnectionPool):
-    """Connections of a transport. `certificates` returns the context of https connections."""
-
-    def __init__(self, certificates: Callable[[], SSLContext], **options: Any) -> None:
-        super().__init__(**options)
-        self._certificates = certificates
-
-    def create_connection(self, origin: httpcore2.Origin) -> Any:
-        if origin.scheme == b"https":
-            self._ssl_context = self._certificates()
-        return super().create_connection(origin)
 
 
 class GuardedTransport(httpx2.AsyncHTTPTransport):
     """HTTP/1.1 through the guard, without proxies and Unix sockets."""
 
     def __init__(self, guard: Guard, certificates: Callable[[], SSLContext], limits: OutboundLimits) -> None:
-        # The base class does not accept a network backend, and creates only this pool.
-        self._pool = _Pool(
-            certificates,
-            max_connections=MAX_CONNECTIONS,
-            max_keepalive_connections=_MAX_IDLE,
-            keepalive_expiry=_IDLE_SECONDS,
-            network_backend=guard,
-        )
+        # The base class would create a pool that connects to any address.
+        self._pool = cast("Any", ConnectionPool(guard, certificates))
         self._limits = limits
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

@@ -11,7 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, Boolean, ColumnElement, Integer, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.base import Executable
 
 from runlane.domain.text import load_json
 from runlane.domain.webhook import CIRCUIT_FAILURES, DeliveryStatus, allowance, paid_until
@@ -73,11 +88,15 @@ class ClaimedDeliveries:
 
 
 class _Taken(NamedTuple):
-    """The deliveries that a claim took of one endpoint: its `whole` share, or less because it is `rate_limited`."""
+    """The deliveries that a claim took of one endpoint: its `whole` share, or less because it is `rate_limited`.
+
+    `paid_until` is what is used of its rate afterwards, unless the endpoint was not served.
+    """
 
     ids: Sequence[str] = ()
     whole: bool = False
     rate_limited: bool = False
+    paid_until: int | None = None
 
 
 _due_of_endpoint = exists().where(webhook_deliveries.c.endpoint_id == webhook_endpoints.c.id, _is_due)
@@ -113,12 +132,18 @@ _IN_FLIGHT = Statement(
     .group_by(webhook_deliveries.c.endpoint_id),
     purpose="Count the deliveries of webhook endpoints that are being sent.",
 )
+
+
+def _serve(batch: FromClause) -> Executable:
+    values = {"served_at": now_us(), "paid_until": batch.c.paid_until}
+    return update(webhook_endpoints).where(webhook_endpoints.c.id == batch.c.id).values(values)
+
+
 _SERVED = Statement(
-    "webhook_endpoint_served",
-    update(webhook_endpoints)
-    .where(webhook_endpoints.c.id == bindparam("id"))
-    .values(served_at=now_us(), paid_until=bindparam("paid_until", type_=BigInteger())),
-    purpose="Note when a webhook endpoint was served, and what of its rate is used.",
+    "webhook_endpoints_served",
+    _serve,
+    {"id": Text(), "paid_until": BigInteger()},
+    purpose="Note when webhook endpoints were served, and what of their rates is used.",
 )
 
 
@@ -240,11 +265,16 @@ async def claim_deliveries(session: Session, slots: int, lease_us: int) -> Claim
     in_flight = {row["endpoint_id"]: row["n"] for row in await session.fetch(_IN_FLIGHT, ids=ids)}
     ids: list[str] = []
     taken: list[_Taken] = []
+    served: list[tuple[str, int]] = []
     for position, row in enumerate(endpoints):
         # Each endpoint gets its share of the slots; the next endpoint may use the slots that are left.
         share = -(-(slots - len(ids)) // (len(endpoints) - position))
         taken.append(await _claim_of(session, row, in_flight.get(row["id"], 0), share, lease_us))
         ids += taken[-1].ids
+        if taken[-1].paid_until is not None:
+            served.append((row["id"], taken[-1].paid_until))
+    if served:
+        await session.fetch(_SERVED, served)
     return ClaimedDeliveries(
         await read_claimed(session, ids),
         more=len(ids) < slots and (len(endpoints) == _ENDPOINTS_AT_ONCE or any(item.whole for item in taken)),
@@ -277,8 +307,12 @@ async def _claim_of(session: Session, endpoint: Row, in_flight: int, share: int,
         statement, endpoint_id=endpoint["id"], slots=room, lease_us=lease_us, only_neutral=only_neutral
     )
     used = paid_until(endpoint["rate_per_second"], endpoint["paid_until"], now, len(rows))
-    await session.fetch(_SERVED, id=endpoint["id"], paid_until=used)
-    return _Taken([row["id"] for row in rows], whole=len(rows) == share, rate_limited=len(rows) == allowed < free)
+    return _Taken(
+        [row["id"] for row in rows],
+        whole=len(rows) == share,
+        rate_limited=len(rows) == allowed < free,
+        paid_until=used,
+    )
 
 
 async def read_claimed(session: Session, ids: Sequence[str]) -> list[ClaimedDelivery]:

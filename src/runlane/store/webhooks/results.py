@@ -119,18 +119,25 @@ _LOCK = Statement(
     .with_for_update(),
     purpose="Lock webhook endpoints while results of their deliveries are stored.",
 )
+_HEALTH_COLUMNS = {
+    "failures": Integer(),
+    "failed_messages": Integer(),
+    "first_failure_at": BigInteger(),
+    "last_success_at": BigInteger(),
+    "probe_at": BigInteger(),
+}
+
+
+def _set_health(batch: FromClause) -> Executable:
+    values = {name: batch.c[name] for name in _HEALTH_COLUMNS}
+    return update(webhook_endpoints).where(webhook_endpoints.c.id == batch.c.id).values(values)
+
+
 _HEALTH = Statement(
     "set_webhook_health",
-    update(webhook_endpoints)
-    .where(webhook_endpoints.c.id == bindparam("id"))
-    .values(
-        failures=bindparam("failures", type_=Integer()),
-        failed_messages=bindparam("failed_messages", type_=Integer()),
-        first_failure_at=bindparam("first_failure_at", type_=BigInteger()),
-        last_success_at=bindparam("last_success_at", type_=BigInteger()),
-        probe_at=bindparam("probe_at", type_=BigInteger()),
-    ),
-    purpose="Store the health of a webhook endpoint.",
+    _set_health,
+    {"id": Text(), **_HEALTH_COLUMNS},
+    purpose="Store the health of webhook endpoints.",
 )
 DISABLE = Statement(
     "disable_webhook_endpoint",
@@ -170,9 +177,16 @@ async def record_tries(session: Session, results: Sequence[tuple[ClaimedDelivery
     endpoints = {row["id"]: row for row in await session.fetch(_LOCK, ids=ids)}
     ordered = sorted(results, key=lambda item: item[0].id)
     passed = {row["id"] for row in await session.write(RECORD_TRIES, [_member(*item) for item in ordered])}
+    judged: list[tuple[Row, EndpointHealth, list[TryResult]]] = []
     for endpoint_id, row in endpoints.items():
         own = [item for item in results if item[0].endpoint_id == endpoint_id and item[0].id in passed]
-        await _update_health(session, row, [item for item in own if not item[0].neutral])
+        counted = [item for item in own if not item[0].neutral]
+        if counted:
+            judged.append((row, _health(row, counted), [result for _, result in counted]))
+    if judged:
+        await session.fetch(_HEALTH, [_health_member(row["id"], health) for row, health, _ in judged])
+    for row, health, tried in judged:
+        await _disable_if_failed(session, row, health, tried)
     return len(passed)
 
 
@@ -199,32 +213,36 @@ async def disable(session: Session, endpoint_id: str, tenant: str, reason: str, 
     return True
 
 
-async def _update_health(session: Session, row: Row, results: Sequence[tuple[ClaimedDelivery, TryResult]]) -> None:
-    if not results:
-        return
-    now = row["now"]
+def _health(row: Row, results: Sequence[tuple[ClaimedDelivery, TryResult]]) -> EndpointHealth:
+    """Return the health of an endpoint after these results."""
     health = EndpointHealth(
         row["failures"], row["failed_messages"], row["first_failure_at"], row["last_success_at"], row["probe_at"]
     )
     for delivery, result in results:
         if result.status is DeliveryStatus.DELIVERED:
-            health = health.succeeded(now)
+            health = health.succeeded(row["now"])
         else:
-            health = health.failed(now, first_try=delivery.tries == 0)
-    await session.fetch(
-        _HEALTH,
-        id=row["id"],
-        failures=health.failures,
-        failed_messages=health.failed_messages,
-        first_failure_at=health.first_failure_at_us,
-        last_success_at=health.last_success_at_us,
-        probe_at=health.probe_at_us,
+            health = health.failed(row["now"], first_try=delivery.tries == 0)
+    return health
+
+
+def _health_member(endpoint_id: str, health: EndpointHealth) -> tuple[Any, ...]:
+    return (
+        endpoint_id,
+        health.failures,
+        health.failed_messages,
+        health.first_failure_at_us,
+        health.last_success_at_us,
+        health.probe_at_us,
     )
+
+
+async def _disable_if_failed(session: Session, row: Row, health: EndpointHealth, results: Sequence[TryResult]) -> None:
     if row["kind"] != "endpoint" or not row["enabled"]:
         return
-    if any(result.error_kind is ErrorKind.GONE for _, result in results):
+    if any(result.error_kind is ErrorKind.GONE for result in results):
         await disable(session, row["id"], row["tenant"], _GONE, "webhooks")
-    elif health.must_disable(now):
+    elif health.must_disable(row["now"]):
         reason = f"It has failed for 5 days: {health.failed_messages} messages without a success."
         await disable(session, row["id"], row["tenant"], reason, "webhooks")
 
