@@ -7632,16 +7632,9 @@ FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
 
 -- move_waiting
--- Move waiting runs to the lane assigned to their kind, page by page.
-WITH waiting AS
-(SELECT runs.id AS id
-FROM runs
-WHERE runs.id > $2::VARCHAR AND runs.target = any ($3::TEXT[]) AND runs.lane != $1::VARCHAR AND runs.status IN
-    ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused') ORDER BY runs.id
-LIMIT 5000)
-UPDATE runs SET lane=$1::VARCHAR FROM waiting WHERE runs.id = waiting.id AND (runs.status = 'awaiting_approval' OR
-    runs.status = 'scheduled' OR runs.status = 'blocked' OR runs.status = 'queued' OR runs.status = 'paused') RETURNING
-    runs.id;
+-- Move a page of waiting runs to the lane assigned to their kind.
+UPDATE runs SET lane=$1::VARCHAR WHERE runs.id = any ($2::TEXT[]) AND (runs.status || '') IN ('awaiting_approval',
+    'scheduled', 'blocked', 'queued', 'paused') RETURNING runs.id;
 
 -- names_of_concurrency_limits
 -- Read the names of the shared concurrency limits of a tenant.
@@ -12722,6 +12715,14 @@ INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES ($1::VA
 -- wait_for_writers
 -- Wait for the transactions that began before a tenant's limits changed.
 lock table runs in share mode;
+
+-- waiting_of_kinds
+-- Read a page of waiting runs of some kinds that are not in a lane.
+SELECT runs.id
+FROM runs
+WHERE runs.id > $1::VARCHAR AND runs.target = any ($2::TEXT[]) AND runs.lane != $3::VARCHAR AND runs.status IN
+    ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused') ORDER BY runs.id
+LIMIT 5000;
 
 -- waits_for_event
 -- Find the open waits of a run for an event.

@@ -6267,15 +6267,9 @@ FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 
 -- move_waiting
--- Move waiting runs to the lane assigned to their kind, page by page.
-WITH waiting AS
-(SELECT runs.id AS id
-FROM runs
-WHERE runs.id > ? AND runs.target in (select value from json_each(?)) AND runs.lane != ? AND runs.status IN
-    ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused') ORDER BY runs.id
-LIMIT 5000 OFFSET ?)
-UPDATE runs SET lane=? FROM waiting WHERE runs.id = waiting.id AND (runs.status = 'awaiting_approval' OR runs.status =
-    'scheduled' OR runs.status = 'blocked' OR runs.status = 'queued' OR runs.status = 'paused') RETURNING id;
+-- Move a page of waiting runs to the lane assigned to their kind.
+UPDATE runs SET lane=? WHERE runs.id in (select value from json_each(?)) AND (runs.status || '') IN
+    ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused') RETURNING id;
 
 -- names_of_concurrency_limits
 -- Read the names of the shared concurrency limits of a tenant.
@@ -10438,6 +10432,14 @@ INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES (?, ?, 
 -- wait_for_writers
 -- Wait for the transactions that began before a tenant's limits changed.
 lock table runs in share mode;
+
+-- waiting_of_kinds
+-- Read a page of waiting runs of some kinds that are not in a lane.
+SELECT runs.id
+FROM runs
+WHERE runs.id > ? AND runs.target in (select value from json_each(?)) AND runs.lane != ? AND runs.status IN
+    ('awaiting_approval', 'scheduled', 'blocked', 'queued', 'paused') ORDER BY runs.id
+LIMIT 5000 OFFSET ?;
 
 -- waits_for_event
 -- Find the open waits of a run for an event.

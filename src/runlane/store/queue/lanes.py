@@ -27,7 +27,7 @@ from runlane.store.queue.claim_survey import READY, READY_LIMITED, READY_QUARANT
 from runlane.store.queue.lane_holds import holds_in
 from runlane.store.queue.lane_names import check_lanes, require_lane
 from runlane.store.sql.database import Database, Session, read
-from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.expressions import by_key_only, lit, member, now_us
 from runlane.store.sql.schema import lane_kinds, lanes, runs
 from runlane.store.sql.statement import Row, Statement
 
@@ -150,7 +150,8 @@ _UNASSIGN = Statement(
     delete(lane_kinds).where(member(lane_kinds.c.kind, "kinds")),
     purpose="Remove the assignment of kinds of runs to lanes.",
 )
-_waiting = (
+_WAITING = Statement(
+    "waiting_of_kinds",
     select(runs.c.id)
     .where(
         runs.c.id > bindparam("after"),
@@ -159,19 +160,20 @@ _waiting = (
         runs.c.status.in_([lit(status) for status in Status if status.waiting]),
     )
     .order_by(runs.c.id)
-    .limit(lit(_MOVE_AT_ONCE))
-    .cte("waiting")
+    .limit(lit(_MOVE_AT_ONCE)),
+    purpose="Read a page of waiting runs of some kinds that are not in a lane.",
 )
+# The page is a parameter and not a join: with statistics of an empty table, Postgres reads it again for every run.
 _MOVE = Statement(
     "move_waiting",
     update(runs)
     .where(
-        runs.c.id == _waiting.c.id,
-        or_(*(runs.c.status == lit(status) for status in Status if status.waiting)),
+        member(runs.c.id, "ids"),
+        by_key_only(runs.c.status).in_([lit(status) for status in Status if status.waiting]),
     )
     .values(lane=bindparam("lane"))
     .returning(runs.c.id),
-    purpose="Move waiting runs to the lane assigned to their kind, page by page.",
+    purpose="Move a page of waiting runs to the lane assigned to their kind.",
 )
 
 
@@ -314,11 +316,11 @@ async def move_kinds(database: Database, kinds: Collection[str], lane: str, *, a
     await database.transact(assign)
     moved, after = 0, ""
     while True:
-        rows = await _move_some(database, kinds, lane, after)
-        moved += len(rows)
-        if len(rows) < _MOVE_AT_ONCE:
+        page, count = await _move_page(database, kinds, lane, after)
+        moved += count
+        if len(page) < _MOVE_AT_ONCE:
             return moved
-        after = max(row["id"] for row in rows)
+        after = page[-1]
 
 
 async def unassign_kinds(database: Database, kinds: Collection[str], *, actor: str = "local") -> None:
@@ -350,9 +352,15 @@ async def _audit_kind(session: Session, actor: str, kind: str, old: str | None, 
     )
 
 
-async def _move_some(database: Database, kinds: Collection[str], lane: str, after: str) -> list[Any]:
-    async def work(session: Session) -> list[Any]:
-        return list(await session.fetch(_MOVE, kinds=session.texts(sorted(kinds)), lane=lane, after=after))
+async def _move_page(database: Database, kinds: Collection[str], lane: str, after: str) -> tuple[list[str], int]:
+    """Return the runs of the page, and how many of them moved: others may have started meanwhile."""
+
+    async def work(session: Session) -> tuple[list[str], int]:
+        rows = await session.fetch(_WAITING, kinds=session.texts(sorted(kinds)), lane=lane, after=after)
+        page = [row["id"] for row in rows]
+        if not page:
+            return [], 0
+        return page, len(await session.fetch(_MOVE, ids=session.texts(page), lane=lane))
 
     return await database.transact(work)
 
