@@ -28,8 +28,7 @@ from runlane.store.sql.database import Database, open_database
 from runlane.submit.schedule_plans import SchedulePlanner
 
 _HOUR_US = 3_600_000_000
-_AHEAD_US = 5_000_000
-_ONLINE = "select count(*) as n from workers where status = 'online'"
+_AHEAD_US = 20_000_000
 _FIRED = "select count(*) as n from schedule_firings where run_id is not null"
 _LAGS = "select (decided_at - due_at) / 1000.0 as ms from schedule_firings"
 _LOAD = (
@@ -79,9 +78,9 @@ async def _lags(servers: Servers, count: int) -> list[float]:
         system = SYSTEMS["runlane"](workspace)
         await system.prepare()
         url = workspace.database_url
+        # Stored by SQL, they are noticed when the worker starts.
+        await _fill(workspace, count, time.time_ns() // 1000 + _AHEAD_US)
         with running(system.worker(None), servers.environment(workspace), servers.log):
-            await wait_for_rows(url, _ONLINE, 1, 60)
-            await _fill(workspace, count, time.time_ns() // 1000 + _AHEAD_US)
             await wait_for_rows(url, _FIRED, count, 120)
         return [float(row["ms"]) for row in await query(url, _LAGS)]
 

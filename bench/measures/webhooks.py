@@ -1,7 +1,8 @@
-"""Webhooks: how many messages per second one process delivers to 50 endpoints, and what sick endpoints cost the others.
+"""Webhooks: how many messages per second workers deliver to 50 endpoints, and what sick endpoints cost the others.
 
-The messages are stored at once, each for one endpoint. The receiver is a process of its own that answers every request
-at once. The time is from the start of the service to the record of the last delivery.
+The messages are stored as fast as possible, each for one endpoint, while one worker or two are idle. The receiver is a
+process of its own that answers every request at once. The time is from the storage of the first message to the record
+of the last delivery.
 
 The lag is measured with five endpoints and messages that arrive one after another, from the storage of a message to the
 record of its delivery. Three endpoints answer at once; the other two do so, too, or one hangs and one answers 500.
@@ -12,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import sys
-import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Final
 
 from bench.measures import SYSTEMS, Sizes
+from bench.process import running
 from bench.samples import Sample
-from bench.servers import Servers, Workspace, query
+from bench.servers import Servers, Workspace, query, wait_for_rows
 from runlane.access.keyring import Keyring
 from runlane.bus.memory import MemoryBus
 from runlane.maintenance.webhook_delivery import WebhookService
@@ -33,7 +34,9 @@ ENDPOINTS: Final = 50
 _AT_ONCE: Final = 500
 _POLL_SECONDS: Final = 0.05
 _MOST_SECONDS: Final = 300.0
-_LEFT: Final = "select count(*) as n from webhook_deliveries where status in ('pending', 'delivering')"
+_ONLINE: Final = "select count(*) as n from workers where status = 'online'"
+_DELIVERED: Final = "select count(*) as n from webhook_deliveries where status = 'delivered' and tries = 1"
+_SECONDS: Final = "select (max(ended_at) - min(created_at)) / 1e6 as seconds from webhook_deliveries"
 _RECEIVER: Final = """
 import asyncio
 
@@ -73,23 +76,18 @@ where deliveries.status = 'delivered' and endpoints.description = any($1)
 """
 
 
-def variant(count: int) -> str:
-    """Return the name of the sample for this many messages."""
-    return f"{count} messages, {ENDPOINTS} endpoints"
+def variant(count: int, workers: int) -> str:
+    """Return the name of the sample for this many messages and workers."""
+    return f"{count} messages, {ENDPOINTS} endpoints, {'one worker' if workers == 1 else f'{workers} workers'}"
 
 
 async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
-    """Yield per repeat the rate of deliveries, and the lags with and without sick endpoints."""
+    """Yield per repeat the rates of deliveries, and the lags with and without sick endpoints."""
     for repeat in range(sizes.repeats):
-        with servers.workspace() as workspace:
-            async with _installation(workspace) as (database, settings, port):
-                await _fill(database, settings, port, sizes.webhooks)
-                await servers.checkpoint()
-                seconds = await _time(database, settings)
-            delivered = "select count(*) as n from webhook_deliveries where status = 'delivered' and tries = 1"
-            rows = await query(workspace.database_url, delivered)
-            assert rows[0]["n"] == sizes.webhooks, "a message was not delivered at the first try"
-        yield Sample("webhooks", "runlane", variant(sizes.webhooks), repeat, "messages/s", [sizes.webhooks / seconds])
+        for workers in (1, 2):
+            with servers.workspace() as workspace:
+                rate = await _rate(servers, workspace, sizes.webhooks, workers)
+            yield Sample("webhooks", "runlane", variant(sizes.webhooks, workers), repeat, "messages/s", [rate])
         for name in (HEALTHY, SICK):
             with servers.workspace() as workspace:
                 lags = await _lags(workspace, name, max(1, sizes.webhooks // 50))
@@ -171,16 +169,19 @@ async def _fill(database: Database, settings: Settings, port: int, count: int) -
         await database.transact(lambda session, part=part: add_messages(session, part))
 
 
-async def _time(database: Database, settings: Settings) -> float:
-    service = WebhookService(settings, database, MemoryBus())
-    assert settings.database_url is not None
-    url = settings.database_url.get_secret_value()
-    started = time.perf_counter()
-    service.start()
-    service.wake()
-    try:
-        while (await query(url, _LEFT))[0]["n"]:  # noqa: ASYNC110 - another process would have to set an event
-            await asyncio.sleep(_POLL_SECONDS)
-        return time.perf_counter() - started
-    finally:
-        await service.stop()
+async def _rate(servers: Servers, workspace: Workspace, count: int, workers: int) -> float:
+    url = workspace.database_url
+    async with _installation(workspace) as (database, settings, port):
+        assert settings.secret_key is not None
+        environment = {
+            **servers.environment(workspace),
+            "RUNLANE_SECRET_KEY": settings.secret_key.get_secret_value(),
+            "RUNLANE_OUTBOUND_ALLOW": settings.outbound_allow or "",
+        }
+        with ExitStack() as stack:
+            for _ in range(workers):
+                stack.enter_context(running(SYSTEMS["runlane"](workspace).worker(None), environment, servers.log))
+            await wait_for_rows(url, _ONLINE, workers, 60)
+            await _fill(database, settings, port, count)
+            await wait_for_rows(url, _DELIVERED, count, _MOST_SECONDS)
+        return count / float((await query(url, _SECONDS))[0]["seconds"])
