@@ -21,7 +21,7 @@ from runlane.app import App
 from runlane.observability import tracing
 from runlane.settings import Settings
 from tests.acceptance.api.agent_client import langgraph_client
-from tests.acceptance.api.agent_graphs import State, add_graphs, chain
+from tests.acceptance.api.agent_graphs import State, add_graphs, ask, chain
 from tests.acceptance.api.serving import Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
 from tests.harness import eventually
@@ -66,6 +66,7 @@ async def served(settings: Settings) -> AsyncGenerator[Api]:
     )
     app.graph("tooled", chain(MessagesState, call=_call, tools=ToolNode([add])))
     app.graph("outer", chain(State, first=_count, inner=chain(State, x=_count).compile()))
+    app.graph("asking", chain(State, first=_count, inner=chain(State, x=_count, ask=ask).compile()))
     async with serving(app, worker=WorkerOptions()) as api:
         yield api
 
@@ -104,6 +105,26 @@ async def test_the_end_of_a_run_is_posted_to_its_webhook(client: Any) -> None:
         (ended,), (error,) = receiver.of(), receiver.of("/failed")
         assert (ended.json["type"], ended.json["data"]["run_id"]) == ("run.completed", run["run_id"])
         assert (error.json["type"], error.json["data"]["run_id"]) == ("run.failed", failed["run_id"])
+
+
+async def test_runs_of_a_cron_have_its_webhook_and_its_metadata(served: Api, client: Any) -> None:
+    async with WebhookReceiver() as receiver:
+        cron = await client.crons.create(
+            "three",
+            schedule="0 3 1 1 *",
+            input=INPUT,
+            metadata={"k": 1},
+            webhook=receiver.url(),
+            on_run_completed="keep",
+        )
+        triggered = await served.post(f"/schedules/{cron['cron_id']}/trigger", {})
+        assert triggered.is_success, triggered.text
+        await eventually(receiver.of, "the webhook of the run")
+        (thread,) = await client.threads.search()
+        (run,) = await client.runs.list(thread["thread_id"])
+        (ended,) = receiver.of()
+        assert (ended.json["type"], ended.json["data"]["run_id"]) == ("run.completed", run["run_id"])
+        assert (run["metadata"]["k"], run["metadata"]["cron_id"]) == (1, cron["cron_id"])
 
 
 async def test_one_trace_goes_from_the_request_to_the_graph(spans: InMemorySpanExporter, own_app: App) -> None:
@@ -165,6 +186,26 @@ async def test_a_joined_stream_of_some_modes_has_the_events_of_subgraphs(client:
     assert whole.count("tasks|inner") == 2
     joined = await _names(client.runs.join_stream(thread, created[0]["run_id"], stream_mode="updates"))
     assert joined == ["metadata", "updates", "updates|inner", "updates", "end"]
+
+
+async def test_the_result_is_that_of_the_graph_if_a_subgraph_asks(client: Any) -> None:
+    thread = (await client.threads.create())["thread_id"]
+    created: list[Any] = []
+    names = await _names(
+        client.runs.stream(
+            thread,
+            "asking",
+            input=INPUT,
+            stream_mode=["values"],
+            stream_subgraphs=True,
+            on_run_created=created.append,
+        )
+    )
+    assert "values|inner" in names
+    values = await client.runs.join(thread, created[0]["run_id"])
+    (question,) = values.pop("__interrupt__")
+    assert (values, question["value"]["question"]) == ({"value": 2, "items": ["x"]}, "ok?")
+    assert (await client.threads.get(thread))["values"] == values
 
 
 async def test_tool_calls_have_a_mode(client: Any) -> None:
