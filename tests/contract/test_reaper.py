@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from runlane.bus.memory import MemoryBus
@@ -13,7 +15,9 @@ from runlane.store.queue.reaping import take_over
 from runlane.store.queue.run_changes import cancel_run
 from runlane.store.queue.runs import read_attempts
 from runlane.store.queue.workers import Interrupt, begin_draining, list_workers, register, renew, sign_off
-from tests.harness import Store, entry_of, eventually, new_run
+from tests.harness import Store, completed, entry_of, eventually, failed_once, new_run
+
+HOUR = 3600
 
 
 def reaper_of(store: Store) -> Reaper:
@@ -75,6 +79,49 @@ async def test_a_worker_whose_lease_holds_loses_nothing(store: Store) -> None:
     await reaper_of(store).run_once()
     assert await store.status(run_id) is Status.RUNNING
     assert await status_of(store, worker) == "online"
+
+
+@pytest.mark.parametrize("skew_seconds", [-HOUR, HOUR])
+async def test_a_lease_counts_from_the_time_of_the_database(
+    store: Store, monkeypatch: pytest.MonkeyPatch, skew_seconds: int
+) -> None:
+    """The clock of a worker's or a reaper's host may be wrong: neither ends a lease early, nor keeps one alive."""
+    living, silent = await store.worker(), await store.worker()
+    runs: dict[str, str] = {}
+    for worker in (living, silent):
+        run_id = await store.add()
+        assert (await store.claim_one(worker)).run_id == run_id
+        runs[worker] = run_id
+    await store.expire(silent)
+    real, real_ns = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: real() + skew_seconds)
+    monkeypatch.setattr(time, "time_ns", lambda: real_ns() + skew_seconds * 10**9)
+    assert await renew(store.database, living, 60, 1) == []
+    row = (await store.sql("select lease_until - heartbeat_at as lease from workers where id = :id", id=living))[0]
+    assert round(row["lease"] / 1_000_000) == 60
+    await reaper_of(store).run_once()
+    assert await store.status(runs[living]) is Status.RUNNING
+    assert await store.status(runs[silent]) is Status.QUEUED
+    monkeypatch.undo()
+    await reaper_of(store).run_once()
+    assert await status_of(store, living) == "online"
+
+
+async def test_a_worker_that_gets_its_lost_run_again_is_fenced_from_its_first_attempt(store: Store) -> None:
+    """A claim is identified by its attempt, not by the worker, whose id is the same for both."""
+    run_id = await store.add()
+    worker = await store.worker()
+    first = await store.claim_one(worker)
+    await store.finish(first, failed_once())
+    await store.make_due()
+    second = await store.claim_one(worker)
+    assert (second.run_id, second.attempt) == (run_id, first.attempt + 1)
+    before = await store.contents()
+    assert await store.record(entry_of(first, events=[("log", "{}")])) == {}
+    assert await store.record(entry_of(first, completed('"late"'))) == {}
+    assert await store.contents() == before
+    assert await store.record(entry_of(second, completed('"second"')))
+    assert (await store.get(run_id)).result == "second"
 
 
 async def test_losses_are_bounded_and_end_in_a_dead_letter(store: Store) -> None:

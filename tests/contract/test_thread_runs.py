@@ -186,6 +186,29 @@ async def test_a_rolled_back_run_leaves_nothing(store: Store) -> None:
     assert await store.status(second) is Status.CANCELLED
 
 
+async def test_a_run_whose_worker_dies_before_its_rollback_leaves_nothing(store: Store) -> None:
+    """The reaper ends the run, and the run that waits behind it starts from the state before it."""
+    await add_thread(store)
+    await add_thread_run(store)
+    kept = ThreadResult("t1", "idle", '{"a":1}', outcome="success")
+    await store.record(entry_of(await store.claim_one(), completed(), graph=checkpoint_writes(1, result=kept)))
+    before = {table: await store.sql(f"select * from {table}") for table in (*TABLES, "thread_runs")}
+    rolled_back = await add_thread_run(store, on_cancel="rollback")
+    worker = await store.worker()
+    claimed = await store.claim_one(worker)
+    await store.record(entry_of(claimed, graph=checkpoint_writes(2, parent=1)))
+    waiting = await add_thread_run(store)
+    await cancel_run(store.database, rolled_back)
+    await store.database.transact(lambda session: take_over(session, [worker]))
+    assert await store.status(rolled_back) is Status.CANCELLED
+    assert await store.record(entry_of(claimed, graph=checkpoint_writes(3, parent=2))) == {}
+    assert {table: await store.sql(f"select * from {table}") for table in TABLES} == {
+        table: before[table] for table in TABLES
+    }
+    assert rolled_back not in {row["run_id"] for row in await store.sql("select run_id from thread_runs")}
+    assert ((await thread_row(store))["open_runs"], (await store.claim_one()).run_id) == (1, waiting)
+
+
 async def test_a_run_that_completes_before_its_cancellation_is_not_rolled_back(store: Store) -> None:
     await add_thread(store)
     await add_thread_run(store, on_cancel="rollback")

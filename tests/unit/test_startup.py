@@ -38,7 +38,7 @@ def ask(responder: StartupResponder, request_line: str) -> tuple[int, dict[str, 
     return int(head.split()[1]), json.loads(body)
 
 
-@pytest.mark.parametrize("path", ["/health", "/health?a=b"])
+@pytest.mark.parametrize("path", ["/health", "/health?a=b", "/live"])
 def test_health_is_answered_while_the_server_loads(responder: StartupResponder, path: str) -> None:
     status, body = ask(responder, f"GET {path}")
     assert (status, body["status"]) == (200, "ok")

@@ -13,7 +13,7 @@ from runlane.api.error_responses import problem
 
 # The maximum of requests on a connection that wait behind the current request. One packet can contain thousands.
 MAX_PIPELINED: Final = 32
-_HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
+_HEALTH_PATHS: Final = frozenset({"/health", "/live", "/ready"})
 _FULL: Final = "The server has reached its connection limit (RUNLANE_API_MAX_CONNECTIONS). Retry later."
 
 

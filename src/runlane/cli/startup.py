@@ -1,7 +1,7 @@
 """Responses to probes while a server loads.
 
 The modules of the API take most of the time of a start. Until they are loaded and the database is connected, a thread
-accepts connections: it responds to /health with 200 and to /ready with 503. Every other request waits. Its
+accepts connections: it responds to /health and /live with 200 and to /ready with 503. Every other request waits. Its
 connection is passed on unread, and the server responds to it.
 """
 
@@ -27,8 +27,10 @@ def _response(status: str, body: dict[str, object]) -> bytes:
     return f"{head}connection: close\r\n\r\n".encode() + content
 
 
+_ALIVE: Final = _response("200 OK", {"status": "ok", "version": VERSION, "dev": None})
 _RESPONSES: Final = {
-    b"/health": _response("200 OK", {"status": "ok", "version": VERSION, "dev": None}),
+    b"/health": _ALIVE,
+    b"/live": _ALIVE,
     b"/ready": _response(
         "503 Service Unavailable",
         {

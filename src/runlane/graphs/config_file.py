@@ -45,7 +45,7 @@ _BUILD_KEYS: Final = frozenset(
 # Keys of a server that have no effect here, with what to do instead.
 _UNSUPPORTED: Final[Mapping[str, str]] = {
     "encryption": "Values are stored as they are; encrypt the database's storage.",
-    "priority": "Give a run a lane or a priority when it is started.",
+    "priority": "Assign graphs to lanes: runlane lanes set LANE --kinds graph:ID. Tenants share a lane fairly.",
     "swr": "It has no replacement.",
     "ui": "Serve the components with the frontend.",
     "ui_config": "Serve the components with the frontend.",

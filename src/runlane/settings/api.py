@@ -39,7 +39,7 @@ class ApiSettings(SettingsGroup):
         default=10_000,
         ge=1,
         description="Maximum number of connections per process; less if the limit on open files is lower. Beyond it "
-        "idle connections are closed; if none is idle: 503, except for /health and /ready.",
+        "idle connections are closed; if none is idle: 503, except for /health, /live and /ready.",
     )
     api_max_streams_per_key: int = Field(
         default=5_000,

@@ -31,7 +31,7 @@ from tests.scale import scaled
 # public: each has tests of its own.
 UNKEYED = {"/hooks/{token}", "/answer/{token}", "/answer/slack", "/api/v2/ui/session", "/", "/ui", "/ui/{path:path}"}
 METADATA = {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"}
-PUBLIC = {"/health", "/ready", "/docs", "/openapi.json", "/ok", "/info", "/api/v2/info", *UNKEYED, *METADATA}
+PUBLIC = {"/health", "/live", "/ready", "/docs", "/openapi.json", "/ok", "/info", "/api/v2/info", *UNKEYED, *METADATA}
 # A socket authenticates its handshake itself, and has tests of its own.
 SOCKETS = {"/threads/{thread_id}/stream/events"}
 RUN_ID = "{run_id}"

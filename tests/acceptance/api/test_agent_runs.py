@@ -65,6 +65,7 @@ async def test_a_run_of_a_thread(client: Any) -> None:
     with pytest.raises(NotFoundError):
         await client.runs.get(thread, run["run_id"])
     assert (await client.threads.get(thread))["values"] == FINAL
+    assert len(await client.threads.get_history(thread)) == 5
 
 
 async def test_stream_modes_and_resuming(client: Any) -> None:

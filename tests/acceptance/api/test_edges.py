@@ -106,6 +106,7 @@ async def test_a_repeated_key_creation_does_not_show_the_key_again(idle_api: Api
 
 async def test_health_readiness_and_metrics(api: Api) -> None:
     assert (await api.client.get("/health")).json()["status"] == "ok"
+    assert (await api.client.get("/live")).json() == (await api.client.get("/health")).json()
     with_redis = api.parts.app.settings.redis_url is not None
     wanted = "connected" if with_redis else "not configured"
     ready = await eventually(lambda: _ready(api, wanted), "readiness")

@@ -49,6 +49,10 @@ async def get_health(request: Request) -> JsonBody:
     return JsonBody({"status": "ok", "version": VERSION, "dev": None if identity is None else asdict(identity)})
 
 
+# The liveness path of Aegra, which the probes of deployments that are migrated from there use.
+public.add_api_route("/live", get_health, include_in_schema=False)
+
+
 @public.get(
     "/ready",
     response_model=Ready,
