@@ -21,7 +21,7 @@ FILE = "runlane-memory.db"
 
 
 def files_with(folder: Path, content: str) -> set[str]:
-    """Return the names of the files of a memory that contain a text."""
+    """Return the names of the files of a memory that contain this content."""
     found = {path.name for path in folder.glob(f"{FILE}*") if content.encode() in path.read_bytes()}
     return {name.removeprefix(FILE) for name in found}
 
