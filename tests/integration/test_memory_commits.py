@@ -12,7 +12,8 @@ from runlane.domain.memory import CommitState, NewEntry
 from runlane.errors import MemoryOwnedElsewhere, NotFound
 from runlane.store.memory.ownership import read_memory
 from tests.chaos.proxy import Proxy
-from tests.memory import TENANT, add, direct_memory, memory_node, new_memory, texts_of
+from tests.faults import Fault, FaultyDatabase
+from tests.memory import TENANT, add, check_log, direct_memory, memory_node, new_memory, texts_of
 
 
 async def test_await_commit_waits_for_deletes(postgres_url: str, tmp_path: Path) -> None:
@@ -115,3 +116,28 @@ async def test_await_commit_in_another_process_waits_for_what_the_owner_has_acce
         assert row["requested_by"] is None
         await add(one.service, memory_id, "later")
         assert await texts_of(one.service, memory_id) == ["first", "waits", "later"]
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST_ANSWER, Fault.LOST_COMMIT])
+async def test_a_change_whose_commit_is_in_doubt_has_one_effect(postgres_url: str, fault: Fault) -> None:
+    """The connection breaks during a commit: with or without a key, each change is stored once."""
+    async with direct_memory(postgres_url) as opened:
+        service, writer = opened.service, opened.storage.writer
+        memory_id = await new_memory(service)
+        first, second, third = await add(service, memory_id, "first", "second", "third")
+        faulty = FaultyDatabase(writer._database, [fault])
+        writer._database = faulty
+        added, batch, _, corrected, tagged, fragment = await asyncio.gather(
+            service.add_entry(TENANT, memory_id, NewEntry("keyed"), idempotency_key="key-1"),
+            service.add_entries(TENANT, memory_id, [NewEntry("one"), NewEntry("two")]),
+            service.delete_entry(TENANT, memory_id, first.id),
+            service.correct_entry(TENANT, memory_id, second.id, NewEntry("second, corrected"), "it was wrong"),
+            service.set_tags(TENANT, memory_id, third.id, {"kind": "fact"}),
+            service.put_fragment(TENANT, memory_id, "context", "what matters"),
+        )
+        assert faulty.seen == [fault, Fault.NONE]
+        assert await texts_of(service, memory_id) == ["second", "third", "keyed", "one", "two", "second, corrected"]
+        assert (added.seq, [entry.seq for entry in batch], corrected.seq, fragment.seq) == (5, [6, 7], 9, 11)
+        assert (corrected.corrects, tagged.tags, fragment.content) == (second.id, {"kind": "fact"}, "what matters")
+        assert (await service.await_commit(TENANT, memory_id, 5)).seq == 11
+        await check_log(opened.storage.shared, memory_id)
