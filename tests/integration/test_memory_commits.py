@@ -9,11 +9,11 @@ import pytest
 
 from runlane.bus.memory import MemoryBus
 from runlane.domain.memory import CommitState, NewEntry
-from runlane.errors import MemoryOwnedElsewhere, NotFound
+from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound
 from runlane.store.memory.ownership import read_memory
 from tests.chaos.proxy import Proxy
 from tests.faults import Fault, FaultyDatabase
-from tests.memory import TENANT, add, check_log, direct_memory, memory_node, new_memory, texts_of
+from tests.memory import TENANT, add, check_log, direct_memory, local_memory, memory_node, new_memory, texts_of
 
 
 async def test_await_commit_waits_for_deletes(postgres_url: str, tmp_path: Path) -> None:
@@ -141,3 +141,35 @@ async def test_a_change_whose_commit_is_in_doubt_has_one_effect(postgres_url: st
         assert (corrected.corrects, tagged.tags, fragment.content) == (second.id, {"kind": "fact"}, "what matters")
         assert (await service.await_commit(TENANT, memory_id, 5)).seq == 11
         await check_log(opened.storage.shared, memory_id)
+
+
+@pytest.mark.parametrize("mode", ["local", "direct", "replicated"])
+async def test_a_key_that_extends_the_key_of_a_batch_is_another_key(
+    postgres_url: str, tmp_path: Path, mode: str
+) -> None:
+    async with (
+        local_memory(tmp_path)
+        if mode == "local"
+        else direct_memory(postgres_url)
+        if mode == "direct"
+        else memory_node(postgres_url, tmp_path / "memory.db") as opened
+    ):
+        service, memory_id = opened.service, await new_memory(opened.service)
+        two = [NewEntry("one"), NewEntry("two")]
+        await service.add_entries(TENANT, memory_id, two, idempotency_key="step")
+        await service.add_entry(TENANT, memory_id, NewEntry("three"), idempotency_key="step.1")
+        await service.add_entry(TENANT, memory_id, NewEntry("four"), idempotency_key="job.1")
+        for _ in range(2):
+            added = await service.add_entries(TENANT, memory_id, two, idempotency_key="job")
+            assert [entry.seq for entry in added] == [6, 7]
+        with pytest.raises(Conflict, match='key "step" was used before'):
+            await service.add_entry(TENANT, memory_id, NewEntry("other"), idempotency_key="step")
+        assert (await service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        assert await texts_of(service, memory_id, consistency="committed") == [
+            "one",
+            "two",
+            "three",
+            "four",
+            "one",
+            "two",
+        ]
