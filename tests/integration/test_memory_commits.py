@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from runlane.bus.memory import MemoryBus
-from runlane.domain.memory import CommitState, NewEntry
+from runlane.domain.ids import new_id
+from runlane.domain.memory import CommitState, Memory, NewEntry
 from runlane.errors import Conflict, MemoryOwnedElsewhere, NotFound
+from runlane.store.memory import administration
 from runlane.store.memory.ownership import read_memory
+from runlane.store.sql.database import Session
+from runlane.store.sql.statement import Statement
 from tests.chaos.proxy import Proxy
 from tests.faults import Fault, FaultyDatabase
+from tests.harness import eventually
 from tests.memory import TENANT, add, check_log, direct_memory, local_memory, memory_node, new_memory, texts_of
 
 
@@ -173,3 +180,39 @@ async def test_a_key_that_extends_the_key_of_a_batch_is_another_key(
             "one",
             "two",
         ]
+
+
+async def test_a_vault_is_not_deleted_while_a_memory_is_put_into_it(postgres_url: str) -> None:
+    async with direct_memory(postgres_url) as opened:
+        service, database = opened.service, opened.storage.shared
+        vault = await service.create_vault(TENANT, "work")
+        begun, release = asyncio.Event(), asyncio.Event()
+
+        async def held(_session: Session) -> None:
+            begun.set()
+            await release.wait()
+
+        new = Memory(new_id("mem"), TENANT, vault.id, "notes", "notes", "", 0, 1)
+        creation = asyncio.create_task(administration.create_memory(database, new, held))
+        await begun.wait()
+        deletion = asyncio.create_task(service.delete_vault(TENANT, vault.id))
+
+        async def deletion_waits() -> bool:
+            waiting = Statement("test_locks", text("select count(*) as waiting from pg_locks where not granted"))
+            return deletion.done() or (await database.query(waiting))[0]["waiting"] > 0
+
+        await eventually(deletion_waits, "the deletion waits for the creation, or has ended")
+        release.set()
+        assert (await creation).id == new.id
+        with pytest.raises(Conflict, match="has memories"):
+            await deletion
+        other = await service.create_vault(TENANT, "other")
+        await service.delete_vault(TENANT, other.id)
+        with pytest.raises(NotFound, match="vault"):
+            await service.move_memory(TENANT, new.id, other.id)
+        with pytest.raises(NotFound, match="vault"):
+            await administration.create_memory(database, replace(new, vault_id=other.id), no_check)
+
+
+async def no_check(_session: Session) -> None:
+    return None
