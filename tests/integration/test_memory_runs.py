@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runlane import Status
+from runlane.bus.memory import MemoryBus
 from runlane.domain.memory import MemoryEntry, MemoryExport, NewEntry
 from runlane.domain.memory_archive import ExportRecords, MemoryImport, NewFragment, import_of
 from runlane.domain.quota import MEMORIES
 from runlane.domain.wire import from_json
 from runlane.errors import InvalidInput, NotFound, QuotaReached
-from runlane.memory import archiving
+from runlane.memory import archiving, replication_pace
 from runlane.memory.service import MemoryService
 from runlane.settings import Settings
 from runlane.store.access.audit import list_audit
 from runlane.store.access.quotas import read_quotas, server_quotas, set_quota
 from runlane.submit.memory_runs import start_export, start_import, start_purge
 from tests.integration.process import Process
-from tests.memory import TENANT, add, new_memory, texts_of
+from tests.memory import TENANT, add, direct_memory, memory_node, new_memory, texts_of
 
 
 @pytest.fixture
@@ -165,6 +167,28 @@ async def test_a_purge_that_is_interrupted_deletes_the_rest_and_nothing_newer(pr
     await add(service, memory_id, "later")
     assert await archiving.purge_memory(ctx, service, memory_id, None) == {"deleted": 500}
     assert await texts_of(service, memory_id) == ["later"]
+
+
+@pytest.mark.parametrize("where", ["owner", "other"])
+async def test_exports_and_purges_cover_what_was_accepted_before_them_and_is_not_replicated(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    for name in ("GATHER_SECONDS", "PAUSE_SECONDS"):
+        monkeypatch.setattr(replication_pace, name, 3600.0)
+    bus = MemoryBus()
+    async with (
+        memory_node(postgres_url, tmp_path / "memory.db", bus) as node,
+        direct_memory(postgres_url, bus) as other,
+    ):
+        memory_id = await new_memory(node.service)
+        await add(node.service, memory_id, "replicated")
+        await node.service.await_commit(TENANT, memory_id, 60)
+        await add(node.service, memory_id, "one", "two")
+        service = node.service if where == "owner" else other.service
+        assert (await archiving.export_memory(Attempts(fail_at=0), service, memory_id))["entries"] == 3
+        await add(node.service, memory_id, "three")
+        assert await archiving.purge_memory(Attempts(fail_at=0), service, memory_id, None) == {"deleted": 4}
+        assert await texts_of(service, memory_id) == []
 
 
 async def test_what_cannot_be_imported_is_refused_before_a_run_is_started(process: Process) -> None:

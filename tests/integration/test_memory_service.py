@@ -352,6 +352,20 @@ async def test_a_full_database_file_is_507(opened: OpenMemory) -> None:
     assert await texts_of(service, memory_id) == ["before", "after"]
 
 
+async def test_a_commit_that_fails_fails_every_change_of_its_batch(opened: OpenMemory) -> None:
+    """Two small changes and a large one, for which the file has no space, are written by one commit."""
+    file, service, memory_id = connections(opened).writer, opened.service, await new_memory(opened.service)
+    await file._thread.submit(lambda: file._open_connection().execute("pragma max_page_count=1").fetchone())
+    batches = [[NewEntry("small")], [NewEntry("x" * 5000) for _ in range(100)], [NewEntry("small")]]
+    commits: list[set[str]] = []
+    opened.storage.writer.on_committed(commits.append)
+    calls = [service.add_entries(TENANT, memory_id, batch) for batch in batches]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert len(commits) == 1
+    assert [type(result) for result in results] == [StorageFull] * 3
+    assert await texts_of(service, memory_id) == []
+
+
 async def test_the_file_is_synchronous_by_default(opened: OpenMemory, tmp_path: Path) -> None:
     """Weakness 8: NORMAL was described as durable."""
     file = connections(opened).writer

@@ -6803,15 +6803,12 @@ WHERE memory_fragments.memory_id = batch.memory_id AND memory_fragments.name = b
 DELETE FROM memories WHERE memories.id = any ($1::TEXT[]);
 
 -- memory_delete_users_of_tenant
--- Delete the users of a tenant.
+-- Delete users.
 DELETE FROM memory_users WHERE memory_users.tenant = $1::VARCHAR;
 
 -- memory_delete_vault
--- Delete an empty vault.
-DELETE FROM memory_vaults WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id = $2::VARCHAR AND NOT (EXISTS
-    (SELECT memories.id
-FROM memories
-WHERE memories.vault_id = memory_vaults.id));
+-- Delete a vault.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id = $2::VARCHAR;
 
 -- memory_delete_vaults_of_tenant
 -- Delete the vaults of a tenant.
@@ -7217,6 +7214,12 @@ WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > (date_part
     1000000)::bigint) AS owner_url
 FROM memories
 WHERE memories.id = $2::VARCHAR FOR UPDATE OF memories;
+
+-- memory_lock_vault
+-- Lock a vault that gets a memory or is deleted.
+SELECT memory_vaults.id
+FROM memory_vaults
+WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id = $2::VARCHAR FOR UPDATE;
 
 -- memory_log_added
 -- Log an added entry that the database rejected, unless it is in the log.

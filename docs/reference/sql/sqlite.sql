@@ -5536,14 +5536,12 @@ WHERE memory_fragments.memory_id = batch.memory_id AND memory_fragments.name = b
 DELETE FROM memories WHERE memories.id in (select value from json_each(?));
 
 -- memory_delete_users_of_tenant
--- Delete the users of a tenant.
+-- Delete users.
 DELETE FROM memory_users WHERE memory_users.tenant = ?;
 
 -- memory_delete_vault
--- Delete an empty vault.
-DELETE FROM memory_vaults WHERE memory_vaults.tenant = ? AND memory_vaults.id = ? AND NOT (EXISTS (SELECT memories.id
-FROM memories
-WHERE memories.vault_id = memory_vaults.id));
+-- Delete a vault.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = ? AND memory_vaults.id = ?;
 
 -- memory_delete_vaults_of_tenant
 -- Delete the vaults of a tenant.
@@ -5891,6 +5889,12 @@ FROM memory_nodes
 WHERE memory_nodes.id = memories.owner AND memory_nodes.lease_until > now_us()) AS owner_url
 FROM memories
 WHERE memories.id = ?;
+
+-- memory_lock_vault
+-- Lock a vault that gets a memory or is deleted.
+SELECT memory_vaults.id
+FROM memory_vaults
+WHERE memory_vaults.tenant = ? AND memory_vaults.id = ?;
 
 -- memory_log_added
 -- Log an added entry that the database rejected, unless it is in the log.

@@ -23,6 +23,8 @@ _PAGE: Final = 200
 # A line of a run's log has at most 65,536 characters.
 _LINE_CHARACTERS: Final = 60_000
 _RETRY_SECONDS: Final = 5.0
+# How long an export or a purge waits until the database has what the owner of the memory has accepted.
+_COMMIT_SECONDS: Final = 10.0
 # The number of entries that are deleted at once, so that a purge leaves room in the shard of its memory for other
 # changes.
 _DELETED_AT_ONCE: Final = 50
@@ -53,6 +55,8 @@ async def export_memory(ctx: ArchiveContext, service: MemoryService, memory_id: 
     memory = await service.get_memory(tenant, memory_id)
     record, after, count = saved.get("record", 0), saved.get("after", 0), saved.get("entries", 0)
     if not record:
+        # Without this, an export by another process than the owner would lack what is not replicated yet.
+        await service.await_commit(tenant, memory_id, _COMMIT_SECONDS)
         await _write(ctx, 0, {"memory": to_dict(memory)})
         record = 1
     while True:
@@ -122,8 +126,9 @@ async def purge_memory(
     """Delete the content of the entries of a memory, or of those before a time."""
     tenant, saved = ctx.tenant, _saved(ctx)
     after, deleted = saved.get("after", 0), saved.get("deleted", 0)
-    # Entries that are added meanwhile are not deleted.
-    last_seq = saved.get("last_seq") or (await service.get_memory(tenant, memory_id)).last_seq
+    # Entries that are added meanwhile are not deleted. The database may lack entries that the owner of the memory has
+    # accepted before.
+    last_seq = saved.get("last_seq") or (await service.await_commit(tenant, memory_id, _COMMIT_SECONDS)).seq
     while True:
         page = await service.list_entries(tenant, memory_id, after=after, limit=_PAGE)
         found = [entry for entry in page.entries if entry.seq <= last_seq]

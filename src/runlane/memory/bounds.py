@@ -27,8 +27,10 @@ from runlane.errors import InputTooLarge, InvalidInput
 _MAX_KEY: Final = 255
 _MAX_NAME: Final = 200
 _EMAIL: Final = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
-# Control characters other than tab, line feed and carriage return; and the characters that Unicode reserves.
-_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufdd0-\ufdef\ufffe\uffff]")
+# Control characters other than tab, line feed and carriage return; the characters that Unicode reserves: a range, and
+# the last two of each plane.
+_RESERVED: Final = "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0, 0x110000, 0x10000))
+_UNPRINTABLE: Final = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufdd0-\ufdef{_RESERVED}]")
 
 
 def check_entries(entries: tuple[NewEntry, ...], now_us: int) -> tuple[NewEntry, ...]:

@@ -159,7 +159,7 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
         )
     opened = await _open_files(settings, path, copies=False)
     shards = Shards(settings.memory_submit_seconds)
-    checkpointer, words = Checkpointer(opened.checkpoints), WordIndexing(opened.words, opened.writer)
+    checkpointer, words = Checkpointer(opened.checkpoints, opened.words), WordIndexing(opened.words, opened.writer)
 
     def committed(_memories: set[str]) -> None:
         checkpointer.wake()
@@ -189,7 +189,7 @@ async def _open_replicated(settings: Settings, path: Path, database: Database, b
     file, shards = opened.writer, Shards(settings.memory_submit_seconds)
     node = MemoryNode(file, opened.reader, database, shards, settings.memory_node_url, settings.memory_lease_seconds)
     node.set_aside = earlier_reports(path)
-    replicator, checkpointer = Replicator(node, shards.__len__), Checkpointer(opened.checkpoints)
+    replicator, checkpointer = Replicator(node, shards.__len__), Checkpointer(opened.checkpoints, opened.words)
     words = WordIndexing(opened.words, file)
     node.on_work = replicator.wake
 

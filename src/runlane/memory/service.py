@@ -45,6 +45,7 @@ from runlane.store.memory import reading
 from runlane.store.memory.ownership import check_not_owned
 from runlane.store.memory.reading import EntryRange
 from runlane.store.memory.requests import (
+    KEY_PREFIX,
     AddEntries,
     CorrectEntry,
     DeleteEntry,
@@ -316,4 +317,4 @@ def _keys(key: str | None, unique: str | None, *parts: Any) -> tuple[str, str, b
         return unique or new_id("op"), "", False
     bounds.check_key(key)
     text = orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)
-    return f"key:{key}", sha256(text).hexdigest(), True
+    return f"{KEY_PREFIX}{key}", sha256(text).hexdigest(), True

@@ -76,3 +76,15 @@ async def test_lists_are_downloaded_as_files(idle_api: Api) -> None:
     assert {row["ordering_key"] for row in rows} == {f"'{hostile}"}
     assert (await api.get("/runs/export", headers=acme)).text == ""
     problem_of(await api.get("/runs/export?tenant=default", headers=acme), 404, "not_found")
+
+
+async def test_filters_accept_the_statuses_of_other_job_systems(idle_api: Api) -> None:
+    """`pending` and `approved` are queued, `processing` is running; responses use the statuses of Runlane."""
+    run_id = (await idle_api.run("greet", wait=False))["run_id"]
+    for status, expected in (("pending", [run_id]), ("approved", [run_id]), ("processing", []), ("queued", [run_id])):
+        found = (await idle_api.get("/runs", params={"status": status})).json()["runs"]
+        assert [run["run_id"] for run in found] == expected, status
+        assert all(run["status"] == "queued" for run in found)
+        lines = (await idle_api.get("/runs/export", params={"status": status})).text.splitlines()
+        assert [orjson.loads(line)["run_id"] for line in lines] == expected, status
+    problem_of(await idle_api.get("/runs", params={"status": "waiting"}), 422, "invalid_request")

@@ -20,7 +20,15 @@ from runlane.api.routes.memory_vaults import audited, memory_of
 from runlane.api.schemas.fields import MAX_PAGE, Moment, Name, moment_us
 from runlane.api.serializers import JsonBody, moment
 from runlane.api.services import parts_of
-from runlane.domain.memory import CONTEXT_FRAGMENT, DEFAULT_CONTEXT, MAX_FRAGMENT_CHARACTERS, MAX_SEARCH_HITS, Memory
+from runlane.domain.memory import (
+    CONTEXT_FRAGMENT,
+    DEFAULT_CONTEXT,
+    MAX_ENTRY_PAGE,
+    MAX_FRAGMENT_CHARACTERS,
+    MAX_SEARCH_HITS,
+    Memory,
+    MemoryEntry,
+)
 from runlane.errors import InputTooLarge, InvalidInput, InvalidRequest, NotFound
 from runlane.memory.service import MemoryService
 from runlane.store.memory.planning import missing_memory
@@ -138,8 +146,7 @@ async def post_entry(
     """Add an entry."""
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
-    key = request.headers.get("idempotency-key")
-    added = await memory.add_entry(principal.tenant, found.id, body.entry(), idempotency_key=key)
+    added = await memory.add_entry(principal.tenant, found.id, body.entry(), idempotency_key=_key(request))
     return JsonBody(shapes.entry(added), 201)
 
 
@@ -153,19 +160,17 @@ async def get_entries(
     before: Annotated[Moment | None, Query()] = None,
     after: Annotated[Moment | None, Query()] = None,
 ) -> JsonBody:
-    """List entries before or after a time, newest first."""
+    """List entries before or after a time, newest first.
+
+    A page has all entries of the time at which it ends, and may therefore be longer than `limit`.
+    """
     if before is not None and after is not None:
         raise InvalidRequest("before and after cannot be combined. Give one of them.")
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
-    page = await memory.list_entries(
-        principal.tenant,
-        found.id,
-        limit=limit,
-        before_us=None if before is None else moment_us(before),
-        after_us=None if after is None else moment_us(after),
-    )
-    return JsonBody({"entries": [shapes.entry(item) for item in page.entries], "count": len(page.entries)})
+    wanted = (None if before is None else moment_us(before), None if after is None else moment_us(after))
+    entries = [shapes.entry(item) for item in await _page(memory, principal.tenant, found.id, limit, *wanted)]
+    return JsonBody({"entries": entries, "count": len(entries)})
 
 
 @router.get(f"{_ENTRIES}/{{entry_id}}", response_model=shapes.EntryShape, responses=answers(404))
@@ -185,7 +190,7 @@ async def delete_entry(
     """Delete an entry."""
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
-    await memory.delete_entry(principal.tenant, found.id, entry_id)
+    await memory.delete_entry(principal.tenant, found.id, entry_id, idempotency_key=_key(request))
     return Response(status_code=204)
 
 
@@ -201,7 +206,10 @@ async def patch_tags(
     """Replace the tags of an entry."""
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
-    return JsonBody(shapes.entry(await memory.set_tags(principal.tenant, found.id, entry_id, body.tags)))
+    key = _key(request)
+    return JsonBody(
+        shapes.entry(await memory.set_tags(principal.tenant, found.id, entry_id, body.tags, idempotency_key=key))
+    )
 
 
 @router.put(_CONTEXTS, status_code=201, response_model=shapes.ContextShape, responses=answers(404, 409, 413, 415, 429))
@@ -218,7 +226,9 @@ async def put_context(request: Request, principal: MemoryWrite, vault_id: VaultI
         raise InvalidInput("The context is not UTF-8.") from None
     memory = await memory_of(request)
     found = await _memory(memory, principal.tenant, vault_id, memory_id)
-    written = await memory.put_fragment(principal.tenant, found.id, CONTEXT_FRAGMENT, text)
+    written = await memory.put_fragment(
+        principal.tenant, found.id, CONTEXT_FRAGMENT, text, idempotency_key=_key(request)
+    )
     return JsonBody(shapes.context(found.id, written), 201)
 
 
@@ -251,7 +261,10 @@ async def delete_context(
 
 @router.post("/search", response_model=shapes.SearchShape, responses=answers(404))
 async def search(request: Request, principal: MemoryRead, body: shapes.PostSearchShape) -> JsonBody:
-    """Find entries by words, and return the current context with them."""
+    """Find entries by words, and return the current context with them.
+
+    Earlier contexts are not stored, so the best context is the current one, if it has a word of the query.
+    """
     memory = await memory_of(request)
     limit = min(body.topK, MAX_SEARCH_HITS)
     async with parts_of(request).searches.turn(principal):
@@ -263,8 +276,30 @@ async def search(request: Request, principal: MemoryRead, body: shapes.PostSearc
             "count": len(hits),
             "latestContext": context.content,
             "contextTimestamp": moment(context.updated_at_us),
+            **shapes.best_context(context, body.query),
         }
     )
+
+
+def _key(request: Request) -> str | None:
+    """Return the idempotency key of a request."""
+    return request.headers.get("idempotency-key")
+
+
+async def _page(
+    memory: MemoryService, tenant: str, memory_id: str, limit: int, before_us: int | None, after_us: int | None
+) -> list[MemoryEntry]:
+    """Return a page with all entries of the time at which it ends: the next page begins before that time."""
+    page = await memory.list_entries(tenant, memory_id, limit=limit, before_us=before_us, after_us=after_us)
+    entries, before = list(page.entries), page.next_before
+    while before is not None:
+        edge = entries[-1].created_at_us
+        page = await memory.list_entries(
+            tenant, memory_id, limit=MAX_ENTRY_PAGE, before=before, before_us=edge + 1, after_us=edge - 1
+        )
+        entries += page.entries
+        before = page.next_before
+    return entries
 
 
 async def _vault(memory: MemoryService, tenant: str, vault: str) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -177,6 +178,9 @@ class SearchShape(ResponseModel):
     count: int
     latestContext: str
     contextTimestamp: At
+    bestContext: str | None
+    bestContextTimestamp: At | None
+    bestContextScore: float | None = Field(description="The share of the words of the query that the context has.")
 
 
 def now_us() -> int:
@@ -232,3 +236,15 @@ def context(memory_id: str, value: MemoryFragment) -> dict[str, Any]:
         "memoryId": memory_id,
         "creationTime": moment(value.updated_at_us),
     }
+
+
+def best_context(value: MemoryFragment, query: str) -> dict[str, Any]:
+    """Return the stored context that matches a query, with its score, or nulls if it has none of the words."""
+    wanted = _words(query)
+    score = len(wanted & _words(value.content)) / max(1, len(wanted))
+    found = (value.content, moment(value.updated_at_us), score) if score else (None, None, None)
+    return dict(zip(("bestContext", "bestContextTimestamp", "bestContextScore"), found, strict=True))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.casefold()))

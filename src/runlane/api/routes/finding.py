@@ -15,12 +15,11 @@ from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.router import RawRouter
 from runlane.api.routes.run_filters import Checked
 from runlane.api.run_export import MAX_EXPORTED, export_runs
-from runlane.api.schemas.fields import Key, Moment, Name, Tag, moment_us
+from runlane.api.schemas.fields import Key, Moment, Name, Tag, WantedStatus, moment_us
 from runlane.api.schemas.views import VIEWS, SaveView
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.access import Permission
-from runlane.domain.run import Status
 from runlane.domain.saved_view import SavedView
 from runlane.domain.search_hit import SearchHits
 from runlane.domain.tags import MAX_TAGS
@@ -101,7 +100,7 @@ async def get_export(
     principal: RunsRead,
     checked: Checked,
     format: Annotated[Literal["jsonl", "csv"], Query(description="One JSON object per line, or CSV.")] = "jsonl",  # noqa: A002
-    status: Annotated[list[Status] | None, Query(description="Repeat for several.")] = None,
+    status: Annotated[list[WantedStatus] | None, Query(description="Repeat for several.")] = None,
     target: Annotated[Name | None, Query()] = None,
     lane: Annotated[Name | None, Query()] = None,
     tenant: Tenant = None,

@@ -15,11 +15,11 @@ from runlane.api.error_responses import answers
 from runlane.api.router import RawRouter
 from runlane.api.routes.run_filters import Checked
 from runlane.api.routes.visibility import RunId, require_visible
-from runlane.api.schemas.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, Tag, moment_us
+from runlane.api.schemas.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, Tag, WantedStatus, moment_us
 from runlane.api.serializers import ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.ids import RUN_ID_PREFIX
-from runlane.domain.run import Run, Status
+from runlane.domain.run import Run
 from runlane.domain.tags import MAX_TAGS
 from runlane.domain.views import AttemptList, Logs, RunPage, RunStatus, StartResult, StepPage
 from runlane.store.queue.search import RunFilter
@@ -37,7 +37,7 @@ async def list_runs(
     request: Request,
     principal: RunsRead,
     checked: Checked,
-    status: Annotated[list[Status] | None, Query(description="Repeat for several.")] = None,
+    status: Annotated[list[WantedStatus] | None, Query(description="Repeat for several.")] = None,
     target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
     lane: Annotated[Name | None, Query()] = None,
     tenant: Annotated[

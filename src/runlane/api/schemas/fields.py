@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY
+from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, Status
 from runlane.domain.start_tags import MAX_FAIRNESS_KEY
 from runlane.domain.tags import MAX_TAG, MAX_TAGS, TAG_PATTERN
 from runlane.domain.webhook import MAX_URL
@@ -22,6 +22,16 @@ MAX_WAIT_SECONDS = 60
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Names and keys must not contain control characters. Postgres cannot store NUL.
 _CLEAN = r"^[^\x00-\x1f\x7f]*$"
+
+# Names of other job systems for statuses, which filters accept.
+_OTHER_STATUSES: Final = {"pending": Status.QUEUED, "approved": Status.QUEUED, "processing": Status.RUNNING}
+
+
+def _known_status(value: Any) -> Any:
+    return _OTHER_STATUSES.get(value, value) if isinstance(value, str) else value
+
+
+WantedStatus = Annotated[Status, BeforeValidator(_known_status)]
 
 
 def text_only(value: str) -> str:

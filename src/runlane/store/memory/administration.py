@@ -97,14 +97,15 @@ _VAULT_BY_TITLE = Statement(
     purpose="Read a vault by its title.",
 )
 _DELETE_VAULT = Statement(
-    "memory_delete_vault",
-    delete(memory_vaults).where(
-        _v.tenant == _tenant, _v.id == _id, ~select(_m.id).where(_m.vault_id == _v.id).exists()
-    ),
-    purpose="Delete an empty vault.",
+    "memory_delete_vault", delete(memory_vaults).where(_v.tenant == _tenant, _v.id == _id), purpose="Delete a vault."
 )
 _VAULT_IN_USE = Statement(
     "memory_vault_in_use", select(_m.id).where(_m.vault_id == _id).limit(1), purpose="Check whether a vault is empty."
+)
+_LOCK_VAULT = Statement(
+    "memory_lock_vault",
+    select(_v.id).where(_v.tenant == _tenant, _v.id == _id).with_for_update(),
+    purpose="Lock a vault that gets a memory or is deleted.",
 )
 _CREATE_MEMORY = Statement(
     "memory_create",
@@ -175,9 +176,7 @@ _TENANT_DELETIONS = (
         purpose="Delete the vaults of a tenant.",
     ),
     Statement(
-        "memory_delete_users_of_tenant",
-        delete(memory_users).where(_u.tenant == _tenant),
-        purpose="Delete the users of a tenant.",
+        "memory_delete_users_of_tenant", delete(memory_users).where(_u.tenant == _tenant), purpose="Delete users."
     ),
 )
 
@@ -270,8 +269,17 @@ async def get_vault(database: Database, tenant: str, vault_id: str) -> Vault:
     """Return a vault."""
     rows = await database.query(_GET_VAULT, tenant=tenant, id=vault_id)
     if not rows:
-        raise NotFound(f'The vault "{vault_id}" does not exist. List them: runlane memory list-vaults')
+        raise _missing_vault(vault_id)
     return vault_from(rows[0])
+
+
+async def _lock_vault(session: Session, tenant: str, vault_id: str) -> None:
+    if not await session.fetch(_LOCK_VAULT, tenant=tenant, id=vault_id):
+        raise _missing_vault(vault_id)
+
+
+def _missing_vault(vault_id: str) -> NotFound:
+    return NotFound(f'The vault "{vault_id}" does not exist. List them: runlane memory list-vaults')
 
 
 async def find_vault(database: Database, tenant: str, title: str, user_id: str = "") -> Vault | None:
@@ -282,9 +290,9 @@ async def find_vault(database: Database, tenant: str, title: str, user_id: str =
 
 async def delete_vault(database: Database, tenant: str, vault_id: str) -> None:
     """Delete a vault that has no memories."""
-    await get_vault(database, tenant, vault_id)
 
     async def work(session: Session) -> None:
+        await _lock_vault(session, tenant, vault_id)
         if await session.fetch(_VAULT_IN_USE, id=vault_id):
             raise Conflict(f'The vault "{vault_id}" has memories. Delete or move them first.')
         await session.fetch(_DELETE_VAULT, tenant=tenant, id=vault_id)
@@ -304,6 +312,7 @@ async def create_memory(database: Database, new: Memory, check: Callable[[Sessio
     op = PlannedOp(new.id, 1, new_id("op"), "", MemoryOpKind.PUT_FRAGMENT, CONTEXT_FRAGMENT, context, new.created_at_us)
 
     async def work(session: Session) -> Memory:
+        await _lock_vault(session, new.tenant, new.vault_id)
         await check(session)
         rows = await session.fetch(
             _CREATE_MEMORY,
@@ -349,9 +358,9 @@ async def find_memory(database: Database, tenant: str, vault_id: str, title: str
 
 async def move_memory(database: Database, tenant: str, memory_id: str, vault_id: str) -> Memory:
     """Move a memory to another vault of its tenant."""
-    await get_vault(database, tenant, vault_id)
 
     async def work(session: Session) -> Memory:
+        await _lock_vault(session, tenant, vault_id)
         rows = await session.fetch(_MOVE, tenant=tenant, id=memory_id, vault_id=vault_id)
         if not rows:
             raise missing_memory(memory_id)

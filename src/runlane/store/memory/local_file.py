@@ -41,6 +41,8 @@ _OPS_INDEXES: Final = frozenset({"memory_ops_id", "memory_ops_created", "memory_
 _WITHOUT_INDEXES: Final = frozenset({"memories_requested"})
 # Another connection makes the checkpoints; this bounds the log if that connection does not keep up.
 _CHECKPOINT_PAGES: Final = 16_384
+# How long the truncation of the log waits for readers, and the writer for it.
+_TRUNCATE_MILLISECONDS: Final = 50
 
 
 class LocalFile(SqliteDatabase):
@@ -111,6 +113,25 @@ class LocalFile(SqliteDatabase):
     async def checkpoint(self) -> None:
         """Copy the write-ahead log to the file as far as no reader needs it. Does not wait for the writer."""
         await self._thread.submit(lambda: self._open_connection().execute("pragma wal_checkpoint(passive)").fetchall())
+
+    async def truncate_log(self, schema: str = "main") -> bool:
+        """Copy the write-ahead log to the file and empty it; return False if a reader or the writer needs it now.
+
+        The log contains the pages of earlier commits, and with them the content that later ones deleted or replaced.
+        """
+        return await self._thread.submit(lambda: self._truncate_log(schema))
+
+    def _truncate_log(self, schema: str) -> bool:
+        connection = self._open_connection()
+        try:
+            # Most pages are copied here, while the writer continues. It waits for the rest, which is short.
+            connection.execute(f"pragma {schema}.wal_checkpoint(passive)").fetchall()
+            connection.execute(f"pragma busy_timeout={_TRUNCATE_MILLISECONDS}")
+            return not connection.execute(f"pragma {schema}.wal_checkpoint(truncate)").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            raise self._translate_error(error) from error
+        finally:
+            connection.execute(f"pragma busy_timeout={round(self._timeout_seconds * 1000)}")
 
     async def attach(self, path: Path, schema: str) -> None:
         """Let this connection read another file under a name."""

@@ -209,7 +209,8 @@ def _add(request: AddEntries, facts: PlanFacts, head: MemoryHead) -> MemoryAnswe
 
 
 def _keyed_add(request: AddEntries, index: int, row: EntryRow) -> PlannedOp:
-    op_id = request.op_id if index == 0 else f"{request.op_id}.{index}"
+    # The key of the request finds its first operation; the others must not take keys of other requests.
+    op_id = request.op_id if index == 0 else row[0]
     return PlannedOp(row[1], row[2], op_id, request.fingerprint, MemoryOpKind.ADD, row[0], {}, request.now_us, row)
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from runlane.domain.memory import MemoryEntry, MemoryFragment, NewEntry
+
+# The beginning of an operation id that is the key of a caller. Other operation ids are those of entries and operations.
+KEY_PREFIX: Final = "key:"
 
 
 @dataclass(frozen=True, slots=True)

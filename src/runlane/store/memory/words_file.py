@@ -30,7 +30,7 @@ _VERSION: Final = 1
 _ENTRIES_AT_ONCE: Final = 2_000
 _MERGED_PAGES: Final = 64
 _CHECKPOINT_PAGES: Final = 4_000
-_SCHEMA: Final = "words"
+WORDS_SCHEMA: Final = "words"
 _TABLES: Final = (
     (
         "create virtual table words.memory_words using fts5("
@@ -151,7 +151,7 @@ class WordsFile(LocalFile):
         path = words_path(self.path)
         if check_file(path):
             delete_words(self.path)
-        self._attach(path, _SCHEMA)
+        self._attach(path, WORDS_SCHEMA)
         connection = self._open_connection()
         connection.execute("pragma words.journal_mode=wal")
         # The position is stored with the words, so words that a power failure undoes are indexed again.
@@ -192,7 +192,7 @@ class WordsFile(LocalFile):
             if connection.total_changes - before > 1:
                 return True
             connection.execute("update words.memory_words_position set remains = 0 where last_dropped = ?", (dropped,))
-            # The log contains these words as well. Readers may use it for a moment; then the next removal truncates it.
+            # The log contains these words as well. Readers may use it now; then the checkpointer truncates it.
             connection.execute("pragma busy_timeout=200")
             connection.execute("pragma words.wal_checkpoint(truncate)").fetchall()
         except sqlite3.OperationalError as error:
@@ -212,14 +212,14 @@ class WordsFile(LocalFile):
 
     async def index_bytes(self) -> int:
         """Return the size of the index without the pages that are free."""
-        return await self._thread.submit(lambda: self._used_bytes(_SCHEMA))
+        return await self._thread.submit(lambda: self._used_bytes(WORDS_SCHEMA))
 
 
 async def open_searcher(path: Path, timeout_seconds: float) -> LocalFile:
     """Open a memory file for reading, with its index of words."""
     opened = await LocalFile.open(path, timeout_seconds)
     try:
-        await opened.attach(words_path(path), _SCHEMA)
+        await opened.attach(words_path(path), WORDS_SCHEMA)
     except BaseException:
         await opened.close()
         raise
@@ -276,7 +276,7 @@ def _position(row: Row) -> WordsPosition:
 
 def _fits(connection: sqlite3.Connection) -> bool:
     """Return whether the index belongs to the memory file and is not ahead of it."""
-    if connection.execute(f"pragma {_SCHEMA}.user_version").fetchone()[0] != _VERSION:
+    if connection.execute(f"pragma {WORDS_SCHEMA}.user_version").fetchone()[0] != _VERSION:
         return False
     row = connection.execute(_FITS).fetchone()
     return row is not None and bool(row[0])
@@ -285,7 +285,7 @@ def _fits(connection: sqlite3.Connection) -> bool:
 def _create(connection: sqlite3.Connection) -> None:
     """Create the index, empty and for this memory file, instead of one that may exist."""
     for name in ("memory_words", "memory_words_position"):
-        connection.execute(f"drop table if exists {_SCHEMA}.{name}")
+        connection.execute(f"drop table if exists {WORDS_SCHEMA}.{name}")
     for statement in _TABLES:
         connection.execute(statement)
     index_id = new_id("words")
@@ -297,7 +297,7 @@ def _create(connection: sqlite3.Connection) -> None:
         (index_id,),
     )
     connection.execute("delete from main.memory_words_dropped")
-    connection.execute(f"pragma {_SCHEMA}.user_version={_VERSION}")
+    connection.execute(f"pragma {WORDS_SCHEMA}.user_version={_VERSION}")
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from runlane.store.memory.handover import living_owner_url, request_counts, rese
 from runlane.store.memory.operations import EntryRow, add_rows, apply_ops, entry_payload, entry_row, log_ops, log_rows
 from runlane.store.memory.planning import MemoryHead, PlanFacts, head_of, plan
 from runlane.store.memory.requests import (
+    KEY_PREFIX,
     AddEntries,
     CorrectEntry,
     DeleteEntry,
@@ -290,7 +291,8 @@ async def _facts(
 async def _repeat(session: Session, request: MemoryRequest, earlier: _Known, head: MemoryHead) -> MemoryAnswer:
     """Return the answer to an earlier request with the same idempotency key."""
     if earlier.fingerprint != request.fingerprint:
-        raise Conflict(f'The idempotency key "{request.op_id}" was used before with another request. Use a new key.')
+        key = request.op_id.removeprefix(KEY_PREFIX)
+        raise Conflict(f'The idempotency key "{key}" was used before with another request. Use a new key.')
     if earlier.row is None:
         return earlier.answer
     seq = earlier.row["seq"]
