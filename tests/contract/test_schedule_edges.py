@@ -1,4 +1,4 @@
-"""Edges of schedules: retention beside an open run, and new time zones during a pause."""
+"""Edges of schedules: retention beside an open run, new time zones during a pause, backfills within missed slots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runlane.store.schedules.due import delete_old_firings, recompute_zones
 from runlane.store.schedules.firing import Applied, apply_plans
 from tests.contract.test_interleavings import all_wait, held_open, on_postgres
 from tests.contract.test_schedules import finish_one, schedules
-from tests.schedules import HOUR, SECOND, ScheduleStore
+from tests.schedules import HOUR, MINUTE, SECOND, ScheduleStore
 
 __all__ = ["schedules"]
 
@@ -78,3 +78,31 @@ async def test_a_run_that_starts_while_its_schedule_is_decided_is_not_cancelled_
     assert await schedules.store.status(run_id) is Status.QUEUED
     # The next pass takes the locks of both.
     assert (await decide()).cancelled == [run_id]
+
+
+async def test_backfills_within_missed_slots_keep_each_slot_in_one_firing(schedules: ScheduleStore) -> None:
+    await schedules.create(catch_up="none", overlap="allow")
+    await schedules.tick(8 * HOUR + 5 * MINUTE)
+    (missed,) = await schedules.firings()
+    second = missed.slot_us + 2 * HOUR
+
+    async def backfill(first_us: int) -> list[tuple[str, int]]:
+        await schedules.verbs.backfill("default", "s", first_us, first_us + HOUR, actor="ann", overlap="allow")
+        return [(firing.outcome.value, firing.count) for firing in await schedules.firings()]
+
+    middle = [("missed", 6), ("started", 1), ("started", 1)]
+    # The slots of a repeated backfill are not taken out of the count again.
+    assert [await backfill(second), await backfill(second)] == [middle, middle]
+    # What is left of the span begins after the slots that have started, and does not replace their firings.
+    assert await backfill(missed.slot_us) == [*[("started", 1)] * 4, ("missed", 4)]
+    assert (await schedules.firings())[-1].slot_us == second + 2 * HOUR
+
+
+async def test_a_resumed_schedule_starts_no_more_runs_than_it_may(schedules: ScheduleStore) -> None:
+    await schedules.create(max_firings=3, overlap="allow")
+    await schedules.tick(HOUR + SECOND)
+    await schedules.verbs.pause("default", "s", "not now", actor="test")
+    await schedules.pass_time(5 * HOUR + MINUTE)
+    _, firings = await schedules.verbs.resume("default", "s", actor="test", catch_up="all")
+    assert (len(firings), len(await schedules.runs()), (await schedules.find()).fired) == (2, 3, 3)
+    assert (await schedules.verbs.get("default", "s")).status == "ended"

@@ -2742,6 +2742,13 @@ SELECT schedule_firings.schedule_uid AS uid, schedule_firings.slot, schedule_fir
 FROM (SELECT $1::VARCHAR AS uid, $2::BIGINT AS slot) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid =
     batch.uid AND schedule_firings.slot = batch.slot;
 
+-- decided_slots_between
+-- Read which slots of a span of missed ones are decided.
+SELECT schedule_firings.slot
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = $1::VARCHAR AND schedule_firings.slot > $2::BIGINT AND schedule_firings.slot <=
+    $3::BIGINT;
+
 -- declare_lanes
 -- Create lanes that do not exist yet.
 INSERT INTO lanes (name, tenant, updated_at) SELECT batch.name, batch.tenant, (date_part('epoch', clock_timestamp()) *

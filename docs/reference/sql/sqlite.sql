@@ -1852,6 +1852,12 @@ FROM (SELECT json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS 
 FROM json_each(?) AS batch_members) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid = batch.uid AND
     schedule_firings.slot = batch.slot;
 
+-- decided_slots_between
+-- Read which slots of a span of missed ones are decided.
+SELECT schedule_firings.slot
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = ? AND schedule_firings.slot > ? AND schedule_firings.slot <= ?;
+
 -- declare_lanes
 -- Create lanes that do not exist yet.
 INSERT INTO lanes (name, tenant, updated_at) SELECT batch.name, batch.tenant, now_us() AS now_us_1

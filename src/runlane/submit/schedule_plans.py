@@ -93,7 +93,8 @@ class SchedulePlanner:
             catch_up=catch_up,
             reason="paused",
         )
-        slots = await self._slots(schedule, judged.slots, FiringKind.TICK, settings.overlap)
+        # A schedule with max_firings ends with its last start, so the later slots are not its own.
+        slots = await self._slots(schedule, judged.slots[: schedule.may_fire], FiringKind.TICK, settings.overlap)
         advance = Advance(judged.cursor_us, judged.next, self._template(schedule))
         return FiringPlan(schedule, FiringKind.TICK, settings.overlap, slots, judged.missed, advance)
 

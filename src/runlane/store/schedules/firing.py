@@ -253,11 +253,16 @@ async def _shrink_missed(session: Session, plan: FiringPlan, state: _Pass) -> No
     schedule = plan.schedule
     found = await session.fetch(sql.MISSED, uid=schedule.uid, first=slots[0], last=slots[-1])
     for row in found:
-        inside = [slot for slot in slots if row["slot"] <= slot <= row["last_slot"]]
+        span = await session.fetch(sql.DECIDED_BETWEEN, uid=schedule.uid, after=row["slot"], until=row["last_slot"])
+        # Slots that an earlier backfill has taken out of the span are not counted in it any more.
+        taken = {firing["slot"] for firing in span}
+        inside = {slot for slot in slots if row["slot"] <= slot <= row["last_slot"]} - taken
         left = row["count"] - len(inside)
         if not inside or left <= 0:
             continue
-        first = row["slot"] if row["slot"] not in inside else schedule.times.after(inside[-1])
+        first: int | None = row["slot"]
+        while first is not None and first in inside | taken:
+            first = schedule.times.after(first)
         if first is None:
             continue
         firing = Firing(
