@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from runlane.domain.run import Status
+from runlane.domain.task import Task
+from runlane.errors import InvalidRequest
+from runlane.store.queue.search import RunFilter, search_runs
 from runlane.store.schedules.due import delete_old_firings, recompute_zones
 from runlane.store.schedules.firing import Applied, apply_plans
 from tests.contract.test_interleavings import all_wait, held_open, on_postgres
 from tests.contract.test_schedules import finish_one, schedules
-from tests.schedules import HOUR, MINUTE, SECOND, ScheduleStore
+from tests.harness import Store
+from tests.schedules import HOUR, JOB, MINUTE, SECOND, ScheduleStore
 
 __all__ = ["schedules"]
 
@@ -106,3 +112,21 @@ async def test_a_resumed_schedule_starts_no_more_runs_than_it_may(schedules: Sch
     _, firings = await schedules.verbs.resume("default", "s", actor="test", catch_up="all")
     assert (len(firings), len(await schedules.runs()), (await schedules.find()).fired) == (2, 3, 3)
     assert (await schedules.verbs.get("default", "s")).status == "ended"
+
+
+@pytest.mark.parametrize("tasks", [{"job": JOB}, {}], ids=["with the code", "by the template"])
+async def test_runs_of_a_schedule_have_its_tags_and_webhook(store: Store, tasks: dict[str, Task]) -> None:
+    created = ScheduleStore(store)
+    url = "https://example.com/done"
+    await created.create(overlap="queue_all", tags=["nightly", "eu"], webhook_url=url)
+    schedules = ScheduleStore(store, tasks)
+    for _ in range(2):
+        await schedules.tick(HOUR + SECOND)
+    await finish_one(store)
+    runs = [await store.get(run_id) for run_id in await schedules.runs()]
+    assert [run.tags for run in runs] == [("eu", "nightly")] * 2
+    assert [row["url"] for row in await store.sql("select url from run_webhooks")] == [url] * 2
+    found = (await search_runs(store.database, RunFilter(tags=("eu",), schedule_id="s"))).runs
+    assert {run.id for run in found} == {run.id for run in runs}
+    with pytest.raises(InvalidRequest, match="tags"):
+        await schedules.create("other", tags=["a b"])

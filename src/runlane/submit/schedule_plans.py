@@ -170,6 +170,7 @@ class SchedulePlanner:
             ordering_key=settings.ordering_key,
             on_dead=settings.on_dead,
             webhook_url=settings.webhook_url,
+            tags=settings.tags,
         )
         try:
             start = await self._thread_start(schedule, options)
