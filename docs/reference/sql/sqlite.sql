@@ -3041,9 +3041,9 @@ DELETE FROM dependency_work WHERE dependency_work.run_id in (select value from j
 
 -- first_buffered_slots
 -- Read the first buffered slot of schedules without an open run.
-SELECT schedules.uid, schedule_firings.slot, schedule_firings.prepared, (SELECT tenants.enabled = 1 AND
-    tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered =
-    0 AS anon_1
+SELECT schedules.uid, schedules.tenant, schedules.id, schedule_firings.slot, schedule_firings.prepared, (SELECT
+    tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS
+    NULL AND tenants.metered = 0 AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS free
 FROM schedules JOIN schedule_firings ON schedule_firings.schedule_uid = schedules.uid

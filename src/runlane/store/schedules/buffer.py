@@ -18,7 +18,8 @@ from runlane.domain.firing import MAX_BUFFERED, FiringOutcome
 from runlane.domain.run import Accepted, RunHook, Status
 from runlane.store.access.tenants import FREE
 from runlane.store.queue.ordering import ReleasedRun
-from runlane.store.schedules.starting import PreparedRun, start_runs
+from runlane.store.schedules.messages import report_refused
+from runlane.store.schedules.starting import PreparedRun, StartFailure, start_runs
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import by_key_only, lit, member, now_us
 from runlane.store.sql.schema import runs, schedule_firings, schedules, tenants
@@ -54,6 +55,8 @@ _HEADS = Statement(
     "first_buffered_slots",
     select(
         schedules.c.uid,
+        schedules.c.tenant,
+        schedules.c.id,
         _f.slot,
         _f.prepared,
         select(FREE).where(tenants.c.id == schedules.c.tenant).scalar_subquery().label("free"),
@@ -158,6 +161,7 @@ async def _start(session: Session, heads: Sequence[Row], prepared: Mapping[str, 
         return []
     released: list[ReleasedRun] = []
     settled: list[tuple[Any, ...]] = []
+    refused: list[tuple[Row, StartFailure]] = []
     for row, verdict in zip(heads, await start_runs(session, [prepared[row["uid"]] for row in heads]), strict=True):
         if isinstance(verdict, Accepted):
             settled.append((row["uid"], row["slot"], FiringOutcome.STARTED.value, None, None, verdict.run_id))
@@ -165,5 +169,7 @@ async def _start(session: Session, heads: Sequence[Row], prepared: Mapping[str, 
         else:
             failed = FiringOutcome.FAILED_TO_START
             settled.append((row["uid"], row["slot"], failed.value, verdict.code, verdict.detail, None))
+            refused.append((row, verdict))
     await session.fetch(SETTLE_BUFFERED, settled)
+    await report_refused(session, refused)
     return released
