@@ -130,3 +130,18 @@ async def test_runs_of_a_schedule_have_its_tags_and_webhook(store: Store, tasks:
     assert {run.id for run in found} == {run.id for run in runs}
     with pytest.raises(InvalidRequest, match="tags"):
         await schedules.create("other", tags=["a b"])
+
+
+@pytest.mark.parametrize("overlap", ["queue_one", "queue_all", "cancel_previous"])
+async def test_a_schedule_with_a_bound_starts_as_many_runs(schedules: ScheduleStore, overlap: str) -> None:
+    await schedules.create(overlap=overlap, max_firings=3)
+    await schedules.tick(HOUR + SECOND)
+    claimed = await schedules.store.claim_one()
+    for _ in range(5):
+        await schedules.tick(HOUR + SECOND)
+    await schedules.store.finish(claimed)
+    while (await schedules.verbs.get("default", "s")).status == "active" or "buffered" in await schedules.outcomes():
+        await schedules.tick(HOUR + SECOND)
+        await finish_one(schedules.store)
+    assert (await schedules.outcomes()).count("started") == 3
+    assert len(await schedules.runs()) == 3

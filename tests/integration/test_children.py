@@ -145,3 +145,23 @@ async def test_the_end_of_a_child_belongs_to_the_chain_of_triggers_of_its_parent
     await eventually(three, "three ends of the child")
     await evaluator.stop()
     assert (await depths())[:3] == [1, 2, 3]
+
+
+async def test_parents_whose_child_is_debounced_wait_for_the_same_run(process: Process) -> None:
+    await process.start()
+    rules = {"debounce": {"delay_seconds": 600.0}}
+    say = [{"id": "say", "type": "print", "print_content": "said"}]
+    leaf = Orchestration.model_validate({"id": "leaf", "flow_control": rules, "steps": say})
+    await sync(process, *calling("outer", "leaf"), leaf)
+    store = await process.store()
+    ids = [(await process.app.orchestrate("outer", "go")).run_id for _ in range(2)]
+
+    async def both() -> bool:
+        return [row["starts"] for row in await store.sql("select starts from flow_keys")] == [2]
+
+    await eventually(both, "both starts of the child")
+    await store.make_due()
+    assert {(await process.end(run_id)).status for run_id in ids} == {Status.COMPLETED}
+    rows = await store.sql("select id from runs where target = 'orchestration:leaf'")
+    children_of = [(await process.app.get(run_id)).children for run_id in ids]
+    assert [[child.run_id for child in found] for found in children_of] == [[row["id"] for row in rows]] * 2

@@ -1500,7 +1500,7 @@ WHERE tenants.id = any ($2::TEXT[]) AND tenants.max_cost_usd_per_day IS NOT NULL
 
 -- buffered_slots
 -- Read the buffered slots of schedules.
-SELECT schedule_firings.schedule_uid, schedule_firings.slot
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.kind
 FROM schedule_firings
 WHERE schedule_firings.schedule_uid = any ($1::TEXT[]) AND schedule_firings.outcome = 'buffered' ORDER BY
     schedule_firings.schedule_uid, schedule_firings.slot;

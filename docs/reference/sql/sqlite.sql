@@ -723,7 +723,7 @@ WHERE tenants.id in (select value from json_each(?)) AND tenants.max_cost_usd_pe
 
 -- buffered_slots
 -- Read the buffered slots of schedules.
-SELECT schedule_firings.schedule_uid, schedule_firings.slot
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.kind
 FROM schedule_firings
 WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND schedule_firings.outcome = 'buffered' ORDER
     BY schedule_firings.schedule_uid, schedule_firings.slot;

@@ -93,6 +93,9 @@ class _Pass:
         default_factory=list[tuple[FiringPlan, SlotPlan, PreparedRun]]
     )
     replaced: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
+    # The buffered slots that count as started, and how many of a schedule are replaced now.
+    counted: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    uncounted: dict[str, int] = field(default_factory=dict[str, int])
     hooked: set[str] = field(default_factory=set[str])
     cancels: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -157,6 +160,8 @@ async def _read_state(session: Session, plans: Sequence[FiringPlan], now_us: int
     await session.fetch(sql.CLOSE, closed)
     for row in await session.fetch(sql.BUFFERED, uids=uids):
         state.buffered.setdefault(row["schedule_uid"], []).append(row["slot"])
+        if row["kind"] == FiringKind.TICK:
+            state.counted.add((row["schedule_uid"], row["slot"]))
     slots = [(plan.schedule.uid, item.at.slot_us) for plan in plans for item in plan.slots]
     slots += [(plan.schedule.uid, missed.first_us) for plan in plans for missed in plan.missed]
     state.decided = {(row["uid"], row["slot"]): row for row in await session.fetch(sql.DECIDED, slots)}
@@ -218,6 +223,7 @@ def _replace(state: _Pass, applied: Applied, plan: FiringPlan, waiting: list[int
     """Replace the buffered slots by a newer one."""
     uid = plan.schedule.uid
     state.replaced += [(uid, slot, FiringOutcome.REPLACED.value, "overlap", None, None) for slot in waiting]
+    state.uncounted[uid] = state.uncounted.get(uid, 0) + sum((uid, slot) in state.counted for slot in waiting)
     fresh = applied.firings[uid]
     for position, firing in enumerate(fresh):
         if firing.slot_us in waiting:
@@ -298,7 +304,7 @@ async def _write(session: Session, plans: Sequence[FiringPlan], state: _Pass, ap
     if waits:
         # A run may have ended since it was read, or a slot before these was refused.
         applied.add_released(await start_buffered(session, waits))
-    await session.fetch(sql.ADVANCE, [_advanced(plan, applied) for plan in plans if plan.advance is not None])
+    await session.fetch(sql.ADVANCE, [_advanced(plan, applied, state) for plan in plans if plan.advance is not None])
 
 
 def _is_buffered(firing: Firing) -> bool:
@@ -310,11 +316,13 @@ def _last_of_each(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]
     return list({row[:2]: row for row in rows}.values())
 
 
-def _advanced(plan: FiringPlan, applied: Applied) -> tuple[object, ...]:
+def _advanced(plan: FiringPlan, applied: Applied, state: _Pass) -> tuple[object, ...]:
     assert plan.advance is not None  # noqa: S101 - the caller has checked it
     schedule, following = plan.schedule, plan.advance.next
     counted = (FiringOutcome.STARTED, FiringOutcome.BUFFERED)
     fired = sum(firing.outcome in counted for firing in applied.firings[schedule.uid])
+    # A replaced slot starts no run.
+    fired -= state.uncounted.get(schedule.uid, 0)
     left = schedule.may_fire
     if following is None or (left is not None and fired >= left):
         return schedule.uid, plan.advance.cursor_us, None, None, fired, plan.advance.template

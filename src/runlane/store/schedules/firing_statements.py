@@ -66,7 +66,7 @@ CLOSE = Statement(
 )
 BUFFERED = Statement(
     "buffered_slots",
-    select(_f.schedule_uid, _f.slot)
+    select(_f.schedule_uid, _f.slot, _f.kind)
     .where(member(_f.schedule_uid, "uids"), _f.outcome == lit(FiringOutcome.BUFFERED))
     .order_by(_f.schedule_uid, _f.slot),
     purpose="Read the buffered slots of schedules.",
