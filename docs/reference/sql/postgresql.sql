@@ -3978,12 +3978,12 @@ FROM webhook_sources
 WHERE webhook_sources.tenant = $1::VARCHAR AND webhook_sources.name = $2::VARCHAR;
 
 -- find_webhook_source_by_token
--- Find the webhook source of a request.
+-- Find the webhook source of a request, of an enabled tenant.
 SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
     webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
     webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
     webhook_sources.updated_by, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
-FROM webhook_sources
+FROM webhook_sources JOIN tenants ON tenants.id = webhook_sources.tenant AND tenants.enabled
 WHERE webhook_sources.token_hash = $1::VARCHAR AND webhook_sources.enabled;
 
 -- find_withdrawable_runs
