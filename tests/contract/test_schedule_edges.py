@@ -9,6 +9,7 @@ import pytest
 from runlane.domain.run import Status
 from runlane.domain.task import Task
 from runlane.errors import InvalidRequest
+from runlane.store.access.tenants import TenantChange, set_tenant
 from runlane.store.queue.search import RunFilter, search_runs
 from runlane.store.schedules.due import delete_old_firings, recompute_zones
 from runlane.store.schedules.firing import Applied, apply_plans
@@ -145,3 +146,19 @@ async def test_a_schedule_with_a_bound_starts_as_many_runs(schedules: ScheduleSt
         await finish_one(schedules.store)
     assert (await schedules.outcomes()).count("started") == 3
     assert len(await schedules.runs()) == 3
+
+
+async def test_a_slot_that_waited_and_was_refused_does_not_count(schedules: ScheduleStore) -> None:
+    await schedules.create(overlap="queue_all", max_firings=2)
+    for _ in range(2):
+        await schedules.tick(HOUR + SECOND)
+    assert (await schedules.verbs.get("default", "s")).status == "ended"
+    await set_tenant(schedules.database, "default", TenantChange(max_queued=0), actor="test")
+    await finish_one(schedules.store)
+    await schedules.tick()
+    found = await schedules.verbs.get("default", "s")
+    assert (found.status, found.fired) == ("active", 1)
+    await set_tenant(schedules.database, "default", TenantChange(max_queued=5), actor="test")
+    await schedules.tick(HOUR + SECOND)
+    assert await schedules.outcomes() == ["started", "failed_to_start", "started"]
+    assert (await schedules.verbs.get("default", "s")).status == "ended"

@@ -4008,9 +4008,9 @@ DELETE FROM dependency_work WHERE dependency_work.run_id = any ($1::TEXT[]) AND 
 
 -- first_buffered_slots
 -- Read the first buffered slot of schedules without an open run.
-SELECT schedules.uid, schedules.tenant, schedules.id, schedule_firings.slot, schedule_firings.prepared, (SELECT
-    tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL
-    AND NOT tenants.metered AS anon_1
+SELECT schedules.uid, schedules.tenant, schedules.id, schedule_firings.slot, schedule_firings.kind,
+    schedule_firings.prepared, (SELECT tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND NOT tenants.metered AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS free
 FROM schedules JOIN schedule_firings ON schedule_firings.schedule_uid = schedules.uid
@@ -12544,6 +12544,11 @@ WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.t
 -- unassign_kinds
 -- Remove the assignment of kinds of runs to lanes.
 DELETE FROM lane_kinds WHERE lane_kinds.kind = any ($1::TEXT[]);
+
+-- uncount_refused_slots
+-- Do not count buffered slots whose runs were refused.
+UPDATE schedules SET next_due_at=CASE WHEN (schedules.paused_at IS NULL) THEN (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint ELSE schedules.next_due_at END, fired=(schedules.fired - 1) WHERE schedules.uid = any ($1::TEXT[]);
 
 -- unique_key_of_run
 -- Read the unique key of a run that is retried.

@@ -3041,9 +3041,9 @@ DELETE FROM dependency_work WHERE dependency_work.run_id in (select value from j
 
 -- first_buffered_slots
 -- Read the first buffered slot of schedules without an open run.
-SELECT schedules.uid, schedules.tenant, schedules.id, schedule_firings.slot, schedule_firings.prepared, (SELECT
-    tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS
-    NULL AND tenants.metered = 0 AS anon_1
+SELECT schedules.uid, schedules.tenant, schedules.id, schedule_firings.slot, schedule_firings.kind,
+    schedule_firings.prepared, (SELECT tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS
+    NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS free
 FROM schedules JOIN schedule_firings ON schedule_firings.schedule_uid = schedules.uid
@@ -10270,6 +10270,11 @@ WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.t
 -- unassign_kinds
 -- Remove the assignment of kinds of runs to lanes.
 DELETE FROM lane_kinds WHERE lane_kinds.kind in (select value from json_each(?));
+
+-- uncount_refused_slots
+-- Do not count buffered slots whose runs were refused.
+UPDATE schedules SET next_due_at=CASE WHEN (schedules.paused_at IS NULL) THEN now_us() ELSE schedules.next_due_at END,
+    fired=(schedules.fired - 1) WHERE schedules.uid in (select value from json_each(?));
 
 -- unique_key_of_run
 -- Read the unique key of a run that is retried.

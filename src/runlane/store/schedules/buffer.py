@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, FromClause, Text, exists, func, or_, select, update
+from sqlalchemy import BigInteger, FromClause, Text, case, exists, func, or_, select, update
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.firing import MAX_BUFFERED, FiringOutcome
+from runlane.domain.firing import MAX_BUFFERED, FiringKind, FiringOutcome
 from runlane.domain.run import Accepted, RunHook, Status
 from runlane.store.access.tenants import FREE
 from runlane.store.queue.ordering import ReleasedRun
@@ -58,6 +58,7 @@ _HEADS = Statement(
         schedules.c.tenant,
         schedules.c.id,
         _f.slot,
+        _f.kind,
         _f.prepared,
         select(FREE).where(tenants.c.id == schedules.c.tenant).scalar_subquery().label("free"),
     )
@@ -103,6 +104,17 @@ _MAKE_DUE = Statement(
     .where(member(schedules.c.uid, "uids"), schedules.c.paused_at.is_(None))
     .values(next_due_at=now_us()),
     purpose="Let the schedules service start the buffered slots of schedules.",
+)
+# A slot counts when it is buffered, so the bound of the schedule may have been reached; the service decides again.
+_UNCOUNT = Statement(
+    "uncount_refused_slots",
+    update(schedules)
+    .where(member(schedules.c.uid, "uids"))
+    .values(
+        fired=schedules.c.fired - lit(1),
+        next_due_at=case((schedules.c.paused_at.is_(None), now_us()), else_=schedules.c.next_due_at),
+    ),
+    purpose="Do not count buffered slots whose runs were refused.",
 )
 
 
@@ -172,4 +184,6 @@ async def _start(session: Session, heads: Sequence[Row], prepared: Mapping[str, 
             refused.append((row, verdict))
     await session.fetch(SETTLE_BUFFERED, settled)
     await report_refused(session, refused)
+    if uncounted := sorted(row["uid"] for row, _ in refused if row["kind"] == FiringKind.TICK):
+        await session.fetch(_UNCOUNT, uids=session.texts(uncounted))
     return released

@@ -299,12 +299,12 @@ async def _write(session: Session, plans: Sequence[FiringPlan], state: _Pass, ap
     for run_id, actor in sorted(state.cancels.items()):
         await lock_key_of(session, run_id)
         applied.add_cancelled(await cancel_in(session, run_id, actor=actor))
+    await session.fetch(sql.ADVANCE, [_advanced(plan, applied, state) for plan in plans if plan.advance is not None])
     uids = {plan.schedule.uid for plan in plans}
     waits = [uid for uid in uids if state.buffered.get(uid) or any(_is_buffered(f) for f in applied.firings[uid])]
     if waits:
         # A run may have ended since it was read, or a slot before these was refused.
         applied.add_released(await start_buffered(session, waits))
-    await session.fetch(sql.ADVANCE, [_advanced(plan, applied, state) for plan in plans if plan.advance is not None])
 
 
 def _is_buffered(firing: Firing) -> bool:
