@@ -9,6 +9,7 @@ import pytest
 from runlane.domain.run import Status
 from runlane.domain.task import Task
 from runlane.errors import InvalidRequest
+from runlane.observability import metrics
 from runlane.store.access.tenants import TenantChange, set_tenant
 from runlane.store.queue.search import RunFilter, search_runs
 from runlane.store.schedules.due import delete_old_firings, recompute_zones
@@ -162,3 +163,18 @@ async def test_a_slot_that_waited_and_was_refused_does_not_count(schedules: Sche
     await schedules.tick(HOUR + SECOND)
     assert await schedules.outcomes() == ["started", "failed_to_start", "started"]
     assert (await schedules.verbs.get("default", "s")).status == "ended"
+
+
+async def test_the_decisions_of_a_process_are_counted(schedules: ScheduleStore) -> None:
+    counters = (metrics.SCHEDULE_STARTS, metrics.SCHEDULE_SKIPS, metrics.SCHEDULE_MISSES, metrics.SCHEDULE_FAILURES)
+    before = [counter.value for counter in counters]
+    await schedules.create()
+    await schedules.tick(HOUR + SECOND)
+    await schedules.tick(HOUR + SECOND)
+    await finish_one(schedules.store)
+    await schedules.tick(5 * HOUR + 2 * MINUTE)
+    await finish_one(schedules.store)
+    await set_tenant(schedules.database, "default", TenantChange(max_queued=0), actor="test")
+    await schedules.tick(HOUR + SECOND)
+    assert await schedules.outcomes() == ["started", "skipped_overlap", "missed", "started", "failed_to_start"]
+    assert [counter.value - earlier for counter, earlier in zip(counters, before, strict=True)] == [2, 1, 4, 1]
