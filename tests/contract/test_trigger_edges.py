@@ -141,3 +141,14 @@ async def test_a_new_wait_is_compared_with_all_pages_of_earlier_events(
     ((wait,), _) = await unsearched_waits(store.database)
     found = [event.id async for event in earlier_events(store.database, wait)]
     assert found == sent[:number]
+
+
+async def test_a_search_for_many_new_waits_continues_in_the_next_pass(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runlane.triggers.waiting_runs._SEARCH_SECONDS", -1.0)
+    await app.broadcast("order.paid", {})
+    runs = [await waiting(store, "default", "pay", lookback_us=3_600_000_000) for _ in range(3)]
+    search = WaitingRuns(await app.connect()).search
+    assert [await search() for _ in range(4)] == [True, True, True, False]
+    assert {await store.status(run_id) for run_id in runs} == {Status.QUEUED}
