@@ -15,6 +15,7 @@ import structlog
 from runlane.domain.graph_registry import GraphRegistry
 from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
+from runlane.domain.text import dump_json
 from runlane.errors import Paused, StartLimited
 from runlane.extras import requires_extra
 from runlane.llm.models import ModelRegistry
@@ -149,6 +150,8 @@ class WorkerFactory:
             max_losses=self._settings.max_losses,
             tenant=request.tenant,
         )
+        if request.depth:
+            new_run = new_run._replace(origin=dump_json({"depth": request.depth}))
         (accepted,) = await connection.accept([new_run])
         if not accepted.run_id:
             raise StartLimited(

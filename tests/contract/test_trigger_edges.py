@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
 from sqlalchemy import text
 
 from runlane import App
@@ -14,7 +15,7 @@ from runlane.maintenance.retention import Retention
 from runlane.store.access.tenants import create_tenant
 from runlane.store.events.outcomes import Decision, claim_pairs, decide_pair, match_events
 from runlane.store.events.reading import find_event
-from runlane.store.events.waiting import OpenMatch, waits_for
+from runlane.store.events.waiting import OpenMatch, earlier_events, unsearched_waits, waits_for
 from runlane.store.orchestration.waits import NewWait
 from runlane.store.sql.database import Session
 from runlane.store.sql.statement import Statement
@@ -126,3 +127,28 @@ async def test_the_look_back_of_a_wait_reaches_into_the_past(app: App, store: St
     events = [replace(event, received_at_us=received_at_us) for received_at_us in times]
     found = [len(await waits_for(store.database, item, None)) for item in events]
     assert found == [1, 1, 0]
+
+
+@pytest.mark.parametrize(("bound", "number"), [(10, 5), (5, 5), (4, 4)])
+async def test_a_new_wait_is_compared_with_all_pages_of_earlier_events(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch, bound: int, number: int
+) -> None:
+    monkeypatch.setattr("runlane.store.events.waiting._EVENTS_AT_ONCE", 2)
+    monkeypatch.setattr("runlane.store.events.waiting._LOOKED_AT", bound)
+    sent = [(await app.broadcast("order.paid", {"n": n})).event_id for n in range(5)]
+    await app.broadcast("order.sent", {})
+    await waiting(store, "default", "pay", lookback_us=3_600_000_000)
+    ((wait,), _) = await unsearched_waits(store.database)
+    found = [event.id async for event in earlier_events(store.database, wait)]
+    assert found == sent[:number]
+
+
+async def test_a_search_for_many_new_waits_continues_in_the_next_pass(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runlane.triggers.waiting_runs._SEARCH_SECONDS", -1.0)
+    await app.broadcast("order.paid", {})
+    runs = [await waiting(store, "default", "pay", lookback_us=3_600_000_000) for _ in range(3)]
+    search = WaitingRuns(await app.connect()).search
+    assert [await search() for _ in range(4)] == [True, True, True, False]
+    assert {await store.status(run_id) for run_id in runs} == {Status.QUEUED}

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
 from runlane.domain.webhook import DeliveryStatus
+from runlane.domain.webhook_events import WebhookType, schema_of
 from runlane.errors import Conflict
-from runlane.store.access.tenants import create_tenant
+from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
 from runlane.store.webhooks.claims import ClaimedDelivery
 from runlane.store.webhooks.deliveries import replay_all
 from runlane.store.webhooks.endpoints import delete_endpoint, find_endpoint, rotate_secret
 from runlane.store.webhooks.results import record_tries, release
 from runlane.store.webhooks.retention import delete_old_messages
 from runlane.store.webhooks.secrets import NewSecret, valid_secrets
+from runlane.templates.json_schema import misfit
 from tests.contract.test_interleavings import all_wait, held_open, on_postgres
+from tests.contract.test_schedules import finish_one
 from tests.contract.test_webhooks import NO, OK, claim, endpoint, make_due, record, send
+from tests.flow_control import pass_time, run_timers
+from tests.flow_control import start as start_with
 from tests.harness import Store
+from tests.schedules import HOUR, MINUTE, SECOND, ScheduleStore
 
 
 async def test_a_stopping_process_leaves_what_another_one_has_claimed_since(store: Store) -> None:
@@ -105,3 +113,55 @@ async def test_failures_that_two_processes_record_at_once_all_count(store: Store
         await all_wait(store, other)
     assert await other == 1
     assert (await find_endpoint(store.database, "we_a")).failures == 2
+
+
+async def schedule_messages(store: Store) -> list[tuple[str, str, int]]:
+    """Return type, reason and count of the messages about schedules."""
+    rows = await store.sql("select body from webhook_messages where type like 'schedule.%' order by id")
+    found: list[dict[str, Any]] = [json.loads(row["body"]) for row in rows]
+    for body in found:
+        assert misfit(body, schema_of(WebhookType(body["type"]))) is None
+        assert body["data"]["schedule_id"] == "s"
+    return [(body["type"], body["data"]["reason"], body["data"]["count"]) for body in found]
+
+
+async def test_missed_slots_are_reported_whatever_decides_them(store: Store) -> None:
+    await endpoint(store, types=["schedule.missed", "schedule.failed"])
+    schedules = ScheduleStore(store)
+    await schedules.create(catch_up="none", overlap="allow")
+    await schedules.tick(3 * HOUR + 5 * MINUTE)
+    await schedules.verbs.pause("default", "s", "x", actor="test")
+    await schedules.pass_time(2 * HOUR)
+    await schedules.verbs.resume("default", "s", actor="test")
+    await schedules.pass_time(4 * HOUR)
+    await schedules.verbs.patch("default", "s", {"spec": [{"every_seconds": 1800}]}, actor="test")
+    assert await schedule_messages(store) == [
+        ("schedule.missed", "catch_up_window", 3),
+        ("schedule.missed", "paused", 2),
+        ("schedule.missed", "edited", 4),
+    ]
+
+
+async def test_a_slot_whose_run_is_refused_is_reported_when_it_is_due_and_when_it_has_waited(store: Store) -> None:
+    await endpoint(store, types=["schedule.missed", "schedule.failed"])
+    schedules = ScheduleStore(store)
+    await schedules.create(overlap="queue_all")
+    for _ in range(2):
+        await schedules.tick(HOUR + SECOND)
+    # The limit stops the buffered slot, which the service starts, and the next one at its time.
+    await set_tenant(store.database, "default", TenantChange(max_queued=0), actor="test")
+    await finish_one(store)
+    await schedules.tick()
+    assert await schedule_messages(store) == [("schedule.failed", "queue_limited", 1)]
+    await schedules.tick(HOUR + SECOND)
+    assert await schedule_messages(store) == [("schedule.failed", "queue_limited", 1)] * 2
+    assert await schedules.outcomes() == ["started", "failed_to_start", "failed_to_start"]
+
+
+async def test_a_run_that_expires_is_reported(store: Store) -> None:
+    await endpoint(store, types=["run.cancelled"])
+    await store.accept(start_with({"expires_after_seconds": 60}))
+    await pass_time(store, 61)
+    await run_timers(store)
+    (delivery,) = await claim(store)
+    assert json.loads(delivery.body)["data"]["error"]["type"] == "expired"

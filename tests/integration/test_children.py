@@ -11,6 +11,7 @@ from runlane import Status
 from runlane.definitions.schema.definition import Agent, Definition, Orchestration, Tool
 from runlane.domain.run import ChildRun
 from runlane.orchestration import children
+from runlane.triggers.evaluator import TriggerEvaluator
 from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import sync
@@ -117,3 +118,50 @@ async def test_a_waiting_parent_sees_that_its_child_was_cancelled(process: Proce
     )
     assert "orchestration_failed" in rows[0]["payload"]
     assert "cancelled" in rows[0]["payload"]
+
+
+async def test_the_end_of_a_child_belongs_to_the_chain_of_triggers_of_its_parent(process: Process) -> None:
+    """Otherwise a trigger for the end of a child that the triggered run calls would start runs without end."""
+    await process.start()
+    leaf = Orchestration.model_validate({"id": "leaf", "steps": [{"id": "say", "type": "print", "print_content": "x"}]})
+    start = {"orchestration_id": "outer", "message": "go"}
+    first = {"id": "first", "event": "start", **start}
+    again = {"id": "again", "event": "run.completed", "run_target": "orchestration:leaf", **start}
+    await sync(process, *calling("outer", "leaf"), leaf)
+    await process.app.sync({"triggers": [first, again]})
+    evaluator = TriggerEvaluator(process.app.settings, await process.app.connect(), process.app.tasks)
+    store = await process.store()
+    await process.app.broadcast("start")
+
+    async def depths() -> list[int]:
+        while await evaluator.run_once():
+            pass
+        rows = await store.sql("select depth from stored_events where name = 'run.completed' order by id")
+        return [row["depth"] for row in rows]
+
+    async def three() -> bool:
+        return len(await depths()) >= 3
+
+    await eventually(three, "three ends of the child")
+    await evaluator.stop()
+    assert (await depths())[:3] == [1, 2, 3]
+
+
+async def test_parents_whose_child_is_debounced_wait_for_the_same_run(process: Process) -> None:
+    await process.start()
+    rules = {"debounce": {"delay_seconds": 600.0}}
+    say = [{"id": "say", "type": "print", "print_content": "said"}]
+    leaf = Orchestration.model_validate({"id": "leaf", "flow_control": rules, "steps": say})
+    await sync(process, *calling("outer", "leaf"), leaf)
+    store = await process.store()
+    ids = [(await process.app.orchestrate("outer", "go")).run_id for _ in range(2)]
+
+    async def both() -> bool:
+        return [row["starts"] for row in await store.sql("select starts from flow_keys")] == [2]
+
+    await eventually(both, "both starts of the child")
+    await store.make_due()
+    assert {(await process.end(run_id)).status for run_id in ids} == {Status.COMPLETED}
+    rows = await store.sql("select id from runs where target = 'orchestration:leaf'")
+    children_of = [(await process.app.get(run_id)).children for run_id in ids]
+    assert [[child.run_id for child in found] for found in children_of] == [[row["id"] for row in rows]] * 2

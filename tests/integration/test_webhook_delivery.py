@@ -416,6 +416,20 @@ async def test_failures_are_retried_with_the_same_id_until_one_succeeds(
     assert log.attempts[0].response_headers["retry-after"] == "1800"
 
 
+@pytest.mark.parametrize(("status", "least_seconds"), [(429, 29), (502, 29), (504, 29), (500, 3)])
+async def test_a_receiver_that_is_overloaded_gets_a_longer_pause(
+    hooks: Hooks, receiver: WebhookReceiver, status: int, least_seconds: int
+) -> None:
+    await hooks.endpoint(receiver.url())
+    receiver.answer(Answer(status))
+    await hooks.send()
+    log = await hooks.tried()
+    # The first wait is five seconds, a fifth more or less.
+    pause_us = log.next_at_us - log.attempts[0].started_at_us
+    assert least_seconds * 1_000_000 < pause_us
+    assert (pause_us < 20_000_000) == (status == 500)
+
+
 async def test_ten_tries_and_then_it_has_failed(hooks: Hooks, receiver: WebhookReceiver) -> None:
     endpoint, _ = await hooks.endpoint(receiver.url())
     receiver.answer(Answer(500))

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from runlane.domain.schedule import Exclusion, ScheduleSettings, ScheduleTiming, TimeSpec
 from runlane.domain.schedule_rules import OpenRuns, check_timing, judge, preview, upcoming, warnings_of
-from runlane.domain.schedule_times import ScheduleTimes, cron_fields, describe_times, skipped_days
+from runlane.domain.schedule_times import (
+    ScheduleTimes,
+    cron_fields,
+    describe_times,
+    mean_period_seconds,
+    skipped_days,
+)
 from runlane.domain.time_zones import time_zone, zone_names
 from runlane.errors import InvalidRequest
 from tests.schedules import DAY, HOUR, SECOND, us
@@ -222,6 +228,30 @@ def test_a_sparse_expression_is_not_scanned() -> None:
 def test_other_expressions_are_refused(expression: str) -> None:
     with pytest.raises(InvalidRequest, match="cron="):
         cron_fields(expression)
+
+
+@pytest.mark.parametrize(
+    ("specs", "seconds"),
+    [
+        ([{"cron": f"0 {hour} * * *"} for hour in range(10)], 8640),
+        ([{"cron": "*/30 2,3 * * *"}], 86_400 / 4),
+        # Equal slots count once, so any number of expressions fires once a minute at most.
+        ([{"cron": "* * * * *"}] * 10, 60),
+        ([{"every_seconds": 100}, {"every_seconds": 100}], 50),
+        ([{"every_seconds": 60}, {"cron": "* * * * *"}], 30),
+        ([{"at": "2026-03-01T08:00:00Z"}], None),
+    ],
+)
+def test_the_shortest_period_is_compared_with_the_slots_of_a_day(
+    specs: list[dict[str, Any]], seconds: float | None
+) -> None:
+    rules = timing(*specs)
+    assert mean_period_seconds(rules.spec) == (None if seconds is None else pytest.approx(seconds))
+    if seconds is None:
+        return
+    check_timing(rules, anchor_us=NOW, now_us=NOW, min_period_seconds=seconds * 0.999)
+    with pytest.raises(InvalidRequest, match="shortest period"):
+        check_timing(rules, anchor_us=NOW, now_us=NOW, min_period_seconds=seconds * 1.001)
 
 
 def test_the_preview_and_the_next_slots_agree() -> None:

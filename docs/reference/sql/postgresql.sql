@@ -1500,7 +1500,7 @@ WHERE tenants.id = any ($2::TEXT[]) AND tenants.max_cost_usd_per_day IS NOT NULL
 
 -- buffered_slots
 -- Read the buffered slots of schedules.
-SELECT schedule_firings.schedule_uid, schedule_firings.slot
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.kind
 FROM schedule_firings
 WHERE schedule_firings.schedule_uid = any ($1::TEXT[]) AND schedule_firings.outcome = 'buffered' ORDER BY
     schedule_firings.schedule_uid, schedule_firings.slot;
@@ -2742,6 +2742,13 @@ SELECT schedule_firings.schedule_uid AS uid, schedule_firings.slot, schedule_fir
 FROM (SELECT $1::VARCHAR AS uid, $2::BIGINT AS slot) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid =
     batch.uid AND schedule_firings.slot = batch.slot;
 
+-- decided_slots_between
+-- Read which slots of a span of missed ones are decided.
+SELECT schedule_firings.slot
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = $1::VARCHAR AND schedule_firings.slot > $2::BIGINT AND schedule_firings.slot <=
+    $3::BIGINT;
+
 -- declare_lanes
 -- Create lanes that do not exist yet.
 INSERT INTO lanes (name, tenant, updated_at) SELECT batch.name, batch.tenant, (date_part('epoch', clock_timestamp()) *
@@ -3971,12 +3978,12 @@ FROM webhook_sources
 WHERE webhook_sources.tenant = $1::VARCHAR AND webhook_sources.name = $2::VARCHAR;
 
 -- find_webhook_source_by_token
--- Find the webhook source of a request.
+-- Find the webhook source of a request, of an enabled tenant.
 SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
     webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
     webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
     webhook_sources.updated_by, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
-FROM webhook_sources
+FROM webhook_sources JOIN tenants ON tenants.id = webhook_sources.tenant AND tenants.enabled
 WHERE webhook_sources.token_hash = $1::VARCHAR AND webhook_sources.enabled;
 
 -- find_withdrawable_runs
@@ -4001,8 +4008,9 @@ DELETE FROM dependency_work WHERE dependency_work.run_id = any ($1::TEXT[]) AND 
 
 -- first_buffered_slots
 -- Read the first buffered slot of schedules without an open run.
-SELECT schedules.uid, schedule_firings.slot, schedule_firings.prepared, (SELECT tenants.enabled AND tenants.max_queued
-    IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND NOT tenants.metered AS anon_1
+SELECT schedules.uid, schedules.tenant, schedules.id, schedule_firings.slot, schedule_firings.kind,
+    schedule_firings.prepared, (SELECT tenants.enabled AND tenants.max_queued IS NULL AND tenants.max_running IS NULL
+    AND tenants.rate_per_second IS NULL AND NOT tenants.metered AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS free
 FROM schedules JOIN schedule_firings ON schedule_firings.schedule_uid = schedules.uid
@@ -12532,6 +12540,11 @@ WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.t
 -- unassign_kinds
 -- Remove the assignment of kinds of runs to lanes.
 DELETE FROM lane_kinds WHERE lane_kinds.kind = any ($1::TEXT[]);
+
+-- uncount_refused_slots
+-- Do not count buffered slots whose runs were refused.
+UPDATE schedules SET next_due_at=CASE WHEN (schedules.paused_at IS NULL) THEN (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint ELSE schedules.next_due_at END, fired=(schedules.fired - 1) WHERE schedules.uid = any ($1::TEXT[]);
 
 -- unique_key_of_run
 -- Read the unique key of a run that is retried.

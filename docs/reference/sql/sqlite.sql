@@ -723,7 +723,7 @@ WHERE tenants.id in (select value from json_each(?)) AND tenants.max_cost_usd_pe
 
 -- buffered_slots
 -- Read the buffered slots of schedules.
-SELECT schedule_firings.schedule_uid, schedule_firings.slot
+SELECT schedule_firings.schedule_uid, schedule_firings.slot, schedule_firings.kind
 FROM schedule_firings
 WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND schedule_firings.outcome = 'buffered' ORDER
     BY schedule_firings.schedule_uid, schedule_firings.slot;
@@ -1851,6 +1851,12 @@ SELECT schedule_firings.schedule_uid AS uid, schedule_firings.slot, schedule_fir
 FROM (SELECT json_extract(value, '$[0]') AS uid, json_extract(value, '$[1]') AS slot
 FROM json_each(?) AS batch_members) AS batch JOIN schedule_firings ON schedule_firings.schedule_uid = batch.uid AND
     schedule_firings.slot = batch.slot;
+
+-- decided_slots_between
+-- Read which slots of a span of missed ones are decided.
+SELECT schedule_firings.slot
+FROM schedule_firings
+WHERE schedule_firings.schedule_uid = ? AND schedule_firings.slot > ? AND schedule_firings.slot <= ?;
 
 -- declare_lanes
 -- Create lanes that do not exist yet.
@@ -3004,12 +3010,12 @@ FROM webhook_sources
 WHERE webhook_sources.tenant = ? AND webhook_sources.name = ?;
 
 -- find_webhook_source_by_token
--- Find the webhook source of a request.
+-- Find the webhook source of a request, of an enabled tenant.
 SELECT webhook_sources.tenant, webhook_sources.name, webhook_sources.token_hash, webhook_sources.verifier,
     webhook_sources.event, webhook_sources.options, webhook_sources.key_id, webhook_sources.secret,
     webhook_sources.enabled, webhook_sources.rate_per_minute, webhook_sources.created_at, webhook_sources.updated_at,
     webhook_sources.updated_by, now_us() AS now
-FROM webhook_sources
+FROM webhook_sources JOIN tenants ON tenants.id = webhook_sources.tenant AND tenants.enabled = 1
 WHERE webhook_sources.token_hash = ? AND webhook_sources.enabled = 1;
 
 -- find_withdrawable_runs
@@ -3035,9 +3041,9 @@ DELETE FROM dependency_work WHERE dependency_work.run_id in (select value from j
 
 -- first_buffered_slots
 -- Read the first buffered slot of schedules without an open run.
-SELECT schedules.uid, schedule_firings.slot, schedule_firings.prepared, (SELECT tenants.enabled = 1 AND
-    tenants.max_queued IS NULL AND tenants.max_running IS NULL AND tenants.rate_per_second IS NULL AND tenants.metered =
-    0 AS anon_1
+SELECT schedules.uid, schedules.tenant, schedules.id, schedule_firings.slot, schedule_firings.kind,
+    schedule_firings.prepared, (SELECT tenants.enabled = 1 AND tenants.max_queued IS NULL AND tenants.max_running IS
+    NULL AND tenants.rate_per_second IS NULL AND tenants.metered = 0 AS anon_1
 FROM tenants
 WHERE tenants.id = schedules.tenant) AS free
 FROM schedules JOIN schedule_firings ON schedule_firings.schedule_uid = schedules.uid
@@ -10262,6 +10268,11 @@ WHERE chat_turns.session_id = counted.session_id AND chat_turns.turn = counted.t
 -- unassign_kinds
 -- Remove the assignment of kinds of runs to lanes.
 DELETE FROM lane_kinds WHERE lane_kinds.kind in (select value from json_each(?));
+
+-- uncount_refused_slots
+-- Do not count buffered slots whose runs were refused.
+UPDATE schedules SET next_due_at=CASE WHEN (schedules.paused_at IS NULL) THEN now_us() ELSE schedules.next_due_at END,
+    fired=(schedules.fired - 1) WHERE schedules.uid in (select value from json_each(?));
 
 -- unique_key_of_run
 -- Read the unique key of a run that is retried.

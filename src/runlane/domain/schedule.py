@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    StringConstraints,
     WithJsonSchema,
     model_validator,
     with_config,
@@ -23,6 +24,7 @@ from pydantic import (
 
 from runlane.domain.firing import Firing
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY
+from runlane.domain.tags import MAX_TAG, MAX_TAGS, TAG_PATTERN
 from runlane.domain.time_zones import DEFAULT_ZONE, MAX_ZONE
 from runlane.domain.timestamps import format_timestamp
 from runlane.domain.wire import WIRE, Timestamp
@@ -209,15 +211,18 @@ class ScheduleSettings(ScheduleTiming):
     on_dead: Literal["skip", "block"] = Field(
         "skip", description="Whether later runs with the same ordering key continue or stay blocked after a failed run."
     )
+    tags: list[Annotated[str, StringConstraints(min_length=1, max_length=MAX_TAG, pattern=TAG_PATTERN)]] = Field(
+        default_factory=list[str], max_length=MAX_TAGS, description="The tags of its runs."
+    )
     webhook_url: str | None = Field(
-        None, min_length=1, max_length=2000, description="For runs of orchestrations, agents and chat turns."
+        None, min_length=1, max_length=2000, description="Receives a webhook at the end of each of its runs."
     )
 
     @model_validator(mode="after")
     def _options(self) -> ScheduleSettings:
         kind = self.target.kind
-        if kind == "task" and (self.message or self.webhook_url is not None):
-            raise ValueError("message and webhook_url belong to orchestrations, agents and chat turns, not to tasks")
+        if kind == "task" and self.message:
+            raise ValueError("message belongs to orchestrations, agents and chat turns, not to tasks")
         if kind in ("agent", "chat") and not self.message.strip():
             raise ValueError(f"a target of kind {kind} needs a message")
         if kind == "chat" and self.ordering_key is not None:

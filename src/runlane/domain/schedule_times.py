@@ -24,7 +24,9 @@ from runlane.errors import InvalidRequest
 _SECOND_US: Final = 1_000_000
 _YEAR_US: Final = 366 * 86_400 * _SECOND_US
 HORIZON_US: Final = 10 * _YEAR_US
-_CRON_PERIOD_SECONDS: Final = 60.0
+_DAY_SECONDS: Final = 86_400.0
+# All slots of cron expressions are full minutes, and equal slots count once.
+_MAX_CRON_RATE: Final = 1 / 60.0
 MAX_CRON: Final = 200
 _FIELDS: Final = "minute, hour, day of month, month, day of week"
 _NICKNAMES: Final = {
@@ -199,14 +201,15 @@ def _describe_spec(spec: TimeSpec) -> str:
 
 
 def mean_period_seconds(specs: Sequence[TimeSpec]) -> float | None:
-    """Return the mean period of all specs together; None if they fire once each."""
-    rate = 0.0
-    for spec in specs:
-        if spec.cron is not None:
-            rate += 1 / _CRON_PERIOD_SECONDS
-        elif spec.every_seconds is not None:
-            rate += 1 / spec.every_seconds
+    """Return the mean period of all specs together, on a day on which all fire; None if they fire once each."""
+    crons = sum(_slots_per_day(spec.cron) for spec in specs if spec.cron is not None) / _DAY_SECONDS
+    rate = min(_MAX_CRON_RATE, crons) + sum(1 / spec.every_seconds for spec in specs if spec.every_seconds is not None)
     return 1 / rate if rate else None
+
+
+def _slots_per_day(cron: str) -> int:
+    times = CronSim(cron_fields(cron), datetime(2026, 1, 1, tzinfo=UTC))
+    return len(times.minutes) * len(times.hours)
 
 
 def skipped_days(rules: ScheduleTiming, from_us: int) -> list[str]:

@@ -41,7 +41,10 @@ _STOPPED_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ChildRequest:
-    """A child run to start. `key` is the same in every attempt; `pins` are the parent's versions."""
+    """A child run to start. `key` is the same in every attempt; `pins` are the parent's versions.
+
+    `depth` is the number of triggers that led to the parent, so that a loop of triggers through child runs ends, too.
+    """
 
     orchestration: str
     message: str
@@ -51,6 +54,7 @@ class ChildRequest:
     pins: Mapping[str, str]
     parent: str
     path: str
+    depth: int = 0
 
 
 StartChild = Callable[[ChildRequest], Awaitable[str]]
@@ -79,6 +83,7 @@ class ChildRuns:
             pins,
             claimed.run_id,
             key.removeprefix(f"{claimed.run_id}/"),
+            0 if claimed.origin is None else load_json(claimed.origin).get("depth", 0),
         )
         stored_key = scoped_key(claimed.tenant, request.key)
         await self._announce(stored_key, request.path)

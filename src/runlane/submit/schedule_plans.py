@@ -93,7 +93,8 @@ class SchedulePlanner:
             catch_up=catch_up,
             reason="paused",
         )
-        slots = await self._slots(schedule, judged.slots, FiringKind.TICK, settings.overlap)
+        # A schedule with max_firings ends with its last start, so the later slots are not its own.
+        slots = await self._slots(schedule, judged.slots[: schedule.may_fire], FiringKind.TICK, settings.overlap)
         advance = Advance(judged.cursor_us, judged.next, self._template(schedule))
         return FiringPlan(schedule, FiringKind.TICK, settings.overlap, slots, judged.missed, advance)
 
@@ -169,6 +170,7 @@ class SchedulePlanner:
             ordering_key=settings.ordering_key,
             on_dead=settings.on_dead,
             webhook_url=settings.webhook_url,
+            tags=settings.tags,
         )
         try:
             start = await self._thread_start(schedule, options)

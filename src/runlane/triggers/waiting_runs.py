@@ -6,9 +6,10 @@ between leaves the rest to the next one, which finds the answered waits closed. 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from runlane.domain.tenant_event import TenantEvent
 from runlane.domain.text import load_json
@@ -18,6 +19,8 @@ from runlane.store.orchestration.resume import answer_by_event
 from runlane.store.sql.statement import Row
 
 _MISSING = object()
+# The time for new waits in one pass, so that those with many earlier events do not delay triggers.
+_SEARCH_SECONDS: Final = 1.0
 
 
 class WaitingRuns:
@@ -41,9 +44,12 @@ class WaitingRuns:
         """Compare some new waits with the events before them; return whether there may be more."""
         database = self._connection.database
         waits, more = await unsearched_waits(database)
+        begun = time.monotonic()
         for wait in waits:
             await self._search(wait)
             await mark_searched(database, wait)
+            if time.monotonic() - begun > _SEARCH_SECONDS:
+                return True
         return more
 
     async def _search(self, wait: Row) -> None:

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import text
 
 from runlane import Client, Conflict, InvalidRequest, NotFound
-from runlane.store.access.tenants import create_tenant
+from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
 from runlane.store.events.reading import list_events
 from runlane.store.sql.database import read
 from runlane.store.sql.statement import Statement
@@ -91,6 +91,20 @@ async def test_what_is_not_verified_stores_nothing(idle_api: Api) -> None:
         await client.webhook_sources.set("github", "github", secret=SECRET, enabled=False)
         assert (await post(api, path, body, github(body))).status_code == 404
     assert (await list_events(api.parts.database, "default"))[0] == []
+
+
+async def test_requests_to_a_disabled_tenant_are_refused(idle_api: Api) -> None:
+    api = idle_api
+    await create_tenant(api.parts.database, "acme", actor="test")
+    async with await client_of(api, tenant="acme") as client:
+        created = await client.webhook_sources.set("github", "github", secret=SECRET)
+    body = b"{}"
+    statuses: list[int] = []
+    for enabled in (False, True):
+        await set_tenant(api.parts.database, "acme", TenantChange(enabled=enabled), actor="test")
+        statuses.append((await post(api, created.hook_path or "", body, github(body))).status_code)
+    assert statuses == [404, 202]
+    assert len((await list_events(api.parts.database, "acme"))[0]) == 1
 
 
 async def test_tokens_and_secrets_are_replaced_and_never_stored_in_the_clear(idle_api: Api) -> None:

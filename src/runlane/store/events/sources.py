@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Boolean, Integer, Text, bindparam, delete, func, select, update
+from sqlalchemy import Boolean, Integer, Text, and_, bindparam, delete, func, select, update
 
 from runlane.domain.ids import lock_key
 from runlane.domain.text import dump_json, load_json
@@ -16,17 +16,17 @@ from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import now_us, upsert
 from runlane.store.sql.rows import from_row
-from runlane.store.sql.schema import webhook_sources
+from runlane.store.sql.schema import tenants, webhook_sources
 from runlane.store.sql.statement import Row, Statement
 
 _one = (webhook_sources.c.tenant == bindparam("tenant"), webhook_sources.c.name == bindparam("name"))
 _FIND = Statement("find_webhook_source", select(webhook_sources).where(*_one), purpose="Read a webhook source.")
 _BY_TOKEN = Statement(
     "find_webhook_source_by_token",
-    select(webhook_sources, now_us().label("now")).where(
-        webhook_sources.c.token_hash == bindparam("token_hash"), webhook_sources.c.enabled
-    ),
-    purpose="Find the webhook source of a request.",
+    select(webhook_sources, now_us().label("now"))
+    .select_from(webhook_sources.join(tenants, and_(tenants.c.id == webhook_sources.c.tenant, tenants.c.enabled)))
+    .where(webhook_sources.c.token_hash == bindparam("token_hash"), webhook_sources.c.enabled),
+    purpose="Find the webhook source of a request, of an enabled tenant.",
 )
 _LIST = Statement(
     "list_webhook_sources",
@@ -167,7 +167,7 @@ async def find_source(database: Database, tenant: str, name: str) -> WebhookSour
 
 
 async def find_by_token(database: Database, token_hash: str) -> SealedSource | None:
-    """Return the enabled source with this token."""
+    """Return the enabled source with this token, if its tenant is enabled."""
     rows = await database.query(_BY_TOKEN, token_hash=token_hash)
     return SealedSource(source_of(rows[0]), rows[0]["secret"], rows[0]["now"]) if rows else None
 

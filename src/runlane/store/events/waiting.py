@@ -24,8 +24,9 @@ from runlane.store.sql.statement import Row, Statement
 
 _SEARCHED_AT_ONCE: Final = 100
 _PAGE: Final = 500
-# Events that are compared with one new wait.
-_LOOKED_AT: Final = 1000
+# Events that are compared with one new wait, in pages.
+_LOOKED_AT: Final = 50_000
+_EVENTS_AT_ONCE: Final = 1000
 
 _open = and_(
     run_waits.c.match.is_not(None),
@@ -144,11 +145,12 @@ async def earlier_events(database: Database, wait: Row) -> AsyncGenerator[Tenant
     """Yield the stored events that a new wait may use, oldest first. They are read a page at a time."""
     given = {"tenant": wait["tenant"], "name": wait["name"], "since": wait["since"]}
     left, after = _LOOKED_AT, ""
-    while left:
-        rows = await database.query(_EARLIER, **given, after=after, limit=left)
+    while left > 0:
+        limit = min(left, _EVENTS_AT_ONCE)
+        rows = await database.query(_EARLIER, **given, after=after, limit=limit)
         for row in rows:
             yield event_of(row)
-        if not is_cut(rows):
+        if len(rows) < limit and not is_cut(rows):
             return
         left, after = left - len(rows), rows[-1]["id"]
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, FromClause, Text, exists, func, or_, select, update
+from sqlalchemy import BigInteger, FromClause, Text, case, exists, func, or_, select, update
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.firing import MAX_BUFFERED, FiringOutcome
+from runlane.domain.firing import MAX_BUFFERED, FiringKind, FiringOutcome
 from runlane.domain.run import Accepted, RunHook, Status
 from runlane.store.access.tenants import FREE
 from runlane.store.queue.ordering import ReleasedRun
-from runlane.store.schedules.starting import PreparedRun, start_runs
+from runlane.store.schedules.messages import report_refused
+from runlane.store.schedules.starting import PreparedRun, StartFailure, start_runs
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import by_key_only, lit, member, now_us
 from runlane.store.sql.schema import runs, schedule_firings, schedules, tenants
@@ -54,7 +55,10 @@ _HEADS = Statement(
     "first_buffered_slots",
     select(
         schedules.c.uid,
+        schedules.c.tenant,
+        schedules.c.id,
         _f.slot,
+        _f.kind,
         _f.prepared,
         select(FREE).where(tenants.c.id == schedules.c.tenant).scalar_subquery().label("free"),
     )
@@ -100,6 +104,17 @@ _MAKE_DUE = Statement(
     .where(member(schedules.c.uid, "uids"), schedules.c.paused_at.is_(None))
     .values(next_due_at=now_us()),
     purpose="Let the schedules service start the buffered slots of schedules.",
+)
+# A slot counts when it is buffered, so the bound of the schedule may have been reached; the service decides again.
+_UNCOUNT = Statement(
+    "uncount_refused_slots",
+    update(schedules)
+    .where(member(schedules.c.uid, "uids"))
+    .values(
+        fired=schedules.c.fired - lit(1),
+        next_due_at=case((schedules.c.paused_at.is_(None), now_us()), else_=schedules.c.next_due_at),
+    ),
+    purpose="Do not count buffered slots whose runs were refused.",
 )
 
 
@@ -158,6 +173,7 @@ async def _start(session: Session, heads: Sequence[Row], prepared: Mapping[str, 
         return []
     released: list[ReleasedRun] = []
     settled: list[tuple[Any, ...]] = []
+    refused: list[tuple[Row, StartFailure]] = []
     for row, verdict in zip(heads, await start_runs(session, [prepared[row["uid"]] for row in heads]), strict=True):
         if isinstance(verdict, Accepted):
             settled.append((row["uid"], row["slot"], FiringOutcome.STARTED.value, None, None, verdict.run_id))
@@ -165,5 +181,9 @@ async def _start(session: Session, heads: Sequence[Row], prepared: Mapping[str, 
         else:
             failed = FiringOutcome.FAILED_TO_START
             settled.append((row["uid"], row["slot"], failed.value, verdict.code, verdict.detail, None))
+            refused.append((row, verdict))
     await session.fetch(SETTLE_BUFFERED, settled)
+    await report_refused(session, refused)
+    if uncounted := sorted(row["uid"] for row, _ in refused if row["kind"] == FiringKind.TICK):
+        await session.fetch(_UNCOUNT, uids=session.texts(uncounted))
     return released

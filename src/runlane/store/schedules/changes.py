@@ -26,6 +26,7 @@ from runlane.store.access.audit import append_audit
 from runlane.store.access.quota_warnings import warn_of_quota
 from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
 from runlane.store.schedules.firing_statements import PUT_FIRINGS, firing_row
+from runlane.store.schedules.messages import report_firings
 from runlane.store.schedules.rows import COUNT, StoredSchedule
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import now_us, upsert
@@ -243,19 +244,16 @@ async def _close_generation(session: Session, known: StoredSchedule) -> None:
     judged = judge_span(
         known.times, known.seed, cursor_us=known.cursor_at_us, now_us=known.now_us, catch_up="none", reason="edited"
     )
-    rows = [
-        firing_row(
-            known.uid,
-            Firing(
-                missed.first_us, missed.first_us, known.now_us, FiringKind.TICK, FiringOutcome.MISSED, missed.reason,
-                None, None, missed.last_us, missed.count,
-            ),
-            None,
+    firings = [
+        Firing(
+            missed.first_us, missed.first_us, known.now_us, FiringKind.TICK, FiringOutcome.MISSED, missed.reason,
+            None, None, missed.last_us, missed.count,
         )
         for missed in judged.missed
     ]  # fmt: skip
     if known.paused_at_us is None:
-        await session.fetch(PUT_FIRINGS, rows)
+        await session.fetch(PUT_FIRINGS, [firing_row(known.uid, firing, None) for firing in firings])
+        await report_firings(session, [(known, firings)])
 
 
 def _parameters(fresh: StoredSchedule) -> dict[str, Any]:

@@ -93,6 +93,9 @@ class _Pass:
         default_factory=list[tuple[FiringPlan, SlotPlan, PreparedRun]]
     )
     replaced: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
+    # The buffered slots that count as started, and how many of a schedule are replaced now.
+    counted: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    uncounted: dict[str, int] = field(default_factory=dict[str, int])
     hooked: set[str] = field(default_factory=set[str])
     cancels: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -157,6 +160,8 @@ async def _read_state(session: Session, plans: Sequence[FiringPlan], now_us: int
     await session.fetch(sql.CLOSE, closed)
     for row in await session.fetch(sql.BUFFERED, uids=uids):
         state.buffered.setdefault(row["schedule_uid"], []).append(row["slot"])
+        if row["kind"] == FiringKind.TICK:
+            state.counted.add((row["schedule_uid"], row["slot"]))
     slots = [(plan.schedule.uid, item.at.slot_us) for plan in plans for item in plan.slots]
     slots += [(plan.schedule.uid, missed.first_us) for plan in plans for missed in plan.missed]
     state.decided = {(row["uid"], row["slot"]): row for row in await session.fetch(sql.DECIDED, slots)}
@@ -218,6 +223,7 @@ def _replace(state: _Pass, applied: Applied, plan: FiringPlan, waiting: list[int
     """Replace the buffered slots by a newer one."""
     uid = plan.schedule.uid
     state.replaced += [(uid, slot, FiringOutcome.REPLACED.value, "overlap", None, None) for slot in waiting]
+    state.uncounted[uid] = state.uncounted.get(uid, 0) + sum((uid, slot) in state.counted for slot in waiting)
     fresh = applied.firings[uid]
     for position, firing in enumerate(fresh):
         if firing.slot_us in waiting:
@@ -253,11 +259,16 @@ async def _shrink_missed(session: Session, plan: FiringPlan, state: _Pass) -> No
     schedule = plan.schedule
     found = await session.fetch(sql.MISSED, uid=schedule.uid, first=slots[0], last=slots[-1])
     for row in found:
-        inside = [slot for slot in slots if row["slot"] <= slot <= row["last_slot"]]
+        span = await session.fetch(sql.DECIDED_BETWEEN, uid=schedule.uid, after=row["slot"], until=row["last_slot"])
+        # Slots that an earlier backfill has taken out of the span are not counted in it any more.
+        taken = {firing["slot"] for firing in span}
+        inside = {slot for slot in slots if row["slot"] <= slot <= row["last_slot"]} - taken
         left = row["count"] - len(inside)
         if not inside or left <= 0:
             continue
-        first = row["slot"] if row["slot"] not in inside else schedule.times.after(inside[-1])
+        first: int | None = row["slot"]
+        while first is not None and first in inside | taken:
+            first = schedule.times.after(first)
         if first is None:
             continue
         firing = Firing(
@@ -288,12 +299,12 @@ async def _write(session: Session, plans: Sequence[FiringPlan], state: _Pass, ap
     for run_id, actor in sorted(state.cancels.items()):
         await lock_key_of(session, run_id)
         applied.add_cancelled(await cancel_in(session, run_id, actor=actor))
+    await session.fetch(sql.ADVANCE, [_advanced(plan, applied, state) for plan in plans if plan.advance is not None])
     uids = {plan.schedule.uid for plan in plans}
     waits = [uid for uid in uids if state.buffered.get(uid) or any(_is_buffered(f) for f in applied.firings[uid])]
     if waits:
         # A run may have ended since it was read, or a slot before these was refused.
         applied.add_released(await start_buffered(session, waits))
-    await session.fetch(sql.ADVANCE, [_advanced(plan, applied) for plan in plans if plan.advance is not None])
 
 
 def _is_buffered(firing: Firing) -> bool:
@@ -305,11 +316,13 @@ def _last_of_each(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]
     return list({row[:2]: row for row in rows}.values())
 
 
-def _advanced(plan: FiringPlan, applied: Applied) -> tuple[object, ...]:
+def _advanced(plan: FiringPlan, applied: Applied, state: _Pass) -> tuple[object, ...]:
     assert plan.advance is not None  # noqa: S101 - the caller has checked it
     schedule, following = plan.schedule, plan.advance.next
     counted = (FiringOutcome.STARTED, FiringOutcome.BUFFERED)
     fired = sum(firing.outcome in counted for firing in applied.firings[schedule.uid])
+    # A replaced slot starts no run.
+    fired -= state.uncounted.get(schedule.uid, 0)
     left = schedule.may_fire
     if following is None or (left is not None and fired >= left):
         return schedule.uid, plan.advance.cursor_us, None, None, fired, plan.advance.template

@@ -29,8 +29,8 @@ from runlane.store.sql.schema import runs, schedule_firings, schedules
 from runlane.store.sql.statement import Statement
 
 __all__ = [
-    "ADVANCE", "BUFFERED", "CLOSE", "DECIDED", "HOOK_RUNS", "LOCK", "LOCK_RUNS", "MISSED", "OPEN", "PUT_FIRINGS",
-    "SETTLE_BUFFERED", "TRY_LOCK", "firing_row",
+    "ADVANCE", "BUFFERED", "CLOSE", "DECIDED", "DECIDED_BETWEEN", "HOOK_RUNS", "LOCK", "LOCK_RUNS", "MISSED", "OPEN",
+    "PUT_FIRINGS", "SETTLE_BUFFERED", "TRY_LOCK", "firing_row",
 ]  # fmt: skip
 
 _f, _s = schedule_firings.c, schedules.c
@@ -66,7 +66,7 @@ CLOSE = Statement(
 )
 BUFFERED = Statement(
     "buffered_slots",
-    select(_f.schedule_uid, _f.slot)
+    select(_f.schedule_uid, _f.slot, _f.kind)
     .where(member(_f.schedule_uid, "uids"), _f.outcome == lit(FiringOutcome.BUFFERED))
     .order_by(_f.schedule_uid, _f.slot),
     purpose="Read the buffered slots of schedules.",
@@ -80,6 +80,15 @@ DECIDED = Statement(
     ),
     {"uid": Text(), "slot": BigInteger()},
     purpose="Read which of some slots are decided.",
+)
+DECIDED_BETWEEN = Statement(
+    "decided_slots_between",
+    select(_f.slot).where(
+        _f.schedule_uid == bindparam("uid", type_=Text()),
+        _f.slot > bindparam("after", type_=BigInteger()),
+        _f.slot <= bindparam("until", type_=BigInteger()),
+    ),
+    purpose="Read which slots of a span of missed ones are decided.",
 )
 MISSED = Statement(
     "missed_firings",

@@ -52,6 +52,7 @@ class PreparedRun:
         run = NewRun(*fields)
         run = run._replace(
             webhook=None if run.webhook is None else RunWebhook(cast("dict[str, str]", run.webhook)["url"]),
+            tags=tuple(run.tags),
             flow=RunFlow.of_list(run.flow),
             limits=tuple(ConcurrencyLimit(*limit) for limit in run.limits),
         )
