@@ -125,18 +125,28 @@ def test_probes_do_not_restart_processes_without_a_database(values: dict[str, An
             continue
         (container,) = pod["containers"]
         port = {"server": "http", "worker": "health"}[component]
-        assert container["livenessProbe"]["httpGet"] == {"path": "/health", "port": port}
-        assert container["livenessProbe"]["failureThreshold"] == 6
-        assert container["startupProbe"]["httpGet"] == {"path": "/health", "port": port}
-        assert container["readinessProbe"]["httpGet"] == {"path": "/ready", "port": port}
-        assert ("lifecycle" in container) is (component == "server")
+        health, ready = {"path": "/health", "port": port}, {"path": "/ready", "port": port}
+        assert container["livenessProbe"] == {
+            "httpGet": health, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6,
+        }  # fmt: skip
+        assert container["startupProbe"] == {"httpGet": health, "periodSeconds": 1, "failureThreshold": 30}
+        assert container["readinessProbe"] == {"httpGet": ready, "periodSeconds": 5, "timeoutSeconds": 5}
+        if component == "server":
+            # Load balancers remove the endpoint before streams end.
+            assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
+            assert pod["terminationGracePeriodSeconds"] == 60
+        else:
+            assert "lifecycle" not in container, "SIGTERM begins the drain at once"
 
 
 @VARIANTS
 def test_rollouts_and_drains_keep_capacity(values: dict[str, Any]) -> None:
     objects = render_chart(values)
     for item in of_kind(objects, "Deployment"):
-        assert item["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+        component = item["metadata"]["labels"]["app.kubernetes.io/component"]
+        surge = {"server": 1, "worker": "25%"}[component]
+        assert item["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": surge}
+        assert item["spec"]["minReadySeconds"] == 10
         constraints = item["spec"]["template"]["spec"]["topologySpreadConstraints"]
         assert {one["topologyKey"] for one in constraints} == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
     budgets = {item["metadata"]["name"]: item["spec"] for item in of_kind(objects, "PodDisruptionBudget")}
@@ -144,7 +154,9 @@ def test_rollouts_and_drains_keep_capacity(values: dict[str, Any]) -> None:
     single = server.get("replicas") == 1 and not server.get("autoscaling")
     assert ("runlane-server" in budgets) is not single
     for name, spec in budgets.items():
-        if name != "runlane-server":
+        if name == "runlane-server":
+            assert spec["minAvailable"] == 1
+        else:
             assert spec["maxUnavailable"] == "25%"
             assert "minAvailable" not in spec
 
@@ -162,6 +174,23 @@ def test_networks_are_closed_by_default(values: dict[str, Any]) -> None:
     assert internet["ports"] == [{"port": 443, "protocol": "TCP"}]
     for name in ("runlane-server", "runlane-worker"):
         assert all(rule["from"] for rule in policies[name]["ingress"])
+    # Beside public addresses, pods reach the database, Redis and the resolver, and nothing else.
+    storage, names = policies["runlane-storage"]["egress"]
+    assert {port["port"] for port in storage["ports"]} == ({5432, 6379} if values.get("redis", True) else {5432})
+    assert {port["port"] for port in names["ports"]} == {53}
+    outbound = {name for name, spec in policies.items() if spec.get("egress")}
+    assert outbound == {"runlane-storage", "runlane-internet"} | (
+        {"runlane-deletion-cost"} if values.get("deletionCost") else set()
+    )
+
+
+def test_servers_reach_the_internet_only_where_they_deliver_webhooks() -> None:
+    def allowed(*, egress: bool) -> list[str]:
+        objects = render_chart({"networkPolicy": {"serverEgress": egress}})
+        (policy,) = (item for item in objects if item["metadata"]["name"] == "runlane-internet")
+        return policy["spec"]["podSelector"]["matchExpressions"][0]["values"]
+
+    assert (allowed(egress=True), allowed(egress=False)) == (["worker", "server"], ["worker"])
 
 
 def test_a_pool_with_an_autoscaler_has_no_fixed_number() -> None:
@@ -179,6 +208,11 @@ def test_a_pool_with_an_autoscaler_has_no_fixed_number() -> None:
         lanes = next(word for word in arguments if word.startswith("--lanes=")).removeprefix("--lanes=")
         assert trigger["metadata"]["url"].endswith(f"&lanes={lanes}")
         assert item["spec"]["fallback"]["replicas"] > 0
+        assert item["spec"]["fallback"]["failureThreshold"] == 3
+        assert (trigger["type"], trigger["metricType"], trigger["metadata"]["authMode"]) == (
+            "metrics-api", "AverageValue", "bearer",
+        )  # fmt: skip
+        assert trigger["metadata"]["activationTargetValue"] == "0"
         assert "aggregateFromKubeServiceEndpoints" not in trigger["metadata"]
 
 
