@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from deploy.docker.slim import LEFT_OUT, read_entries, with_dependencies
-from runlane.settings import Settings
+from runlane.api.client_side import ProxyTrust
+from runlane.settings import Settings, load_settings
 from runlane.version import VERSION
 from tests.deploy.test_observability_files import ROOT
 
@@ -162,6 +163,21 @@ def test_runlane_stops_in_time_and_waits_for_the_schema() -> None:
     assert "noeviction" in services["valkey"]["command"]
     assert COMPOSE["networks"]["back"] == {"internal": True}
     assert set(services["postgres"]["networks"]) == {"back"}
+
+
+def test_the_dashboard_works_behind_the_proxy() -> None:
+    """A change must come from the origin that the browser sees, which only a trusted proxy can report."""
+    value = COMPOSE["services"]["server"]["environment"]["RUNLANE_TRUSTED_PROXIES"]
+    (networks,) = re.findall(r"\$\{TRUSTED_PROXIES:-(.*)\}", value)
+    headers = [(b"host", b"runs.example.com"), (b"x-forwarded-proto", b"https"), (b"x-forwarded-for", b"203.0.113.9")]
+    trust = ProxyTrust(load_settings(trusted_proxies=networks))
+    # Docker gives networks addresses of these ranges.
+    for address in ("172.18.0.5", "192.168.16.3"):
+        side = trust.read({"type": "http", "scheme": "http", "client": (address, 1), "headers": headers})
+        assert (side.origin, side.secure, side.address) == ("https://runs.example.com", True, "203.0.113.9")
+    forged = trust.read({"type": "http", "scheme": "http", "client": ("198.51.100.7", 1), "headers": headers})
+    assert (forged.origin, forged.address) == ("http://runs.example.com", "198.51.100.7")
+    assert set(COMPOSE["services"]["proxy"]["networks"]) & set(COMPOSE["services"]["server"]["networks"])
 
 
 def test_passwords_are_created_once_and_are_private(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import yaml
 from deploy.kubernetes.chart import CHART, default_values, example_values, render_chart
 from deploy.kubernetes.generate import K8S, OVERLAYS, copies, manifests
 from deploy.kubernetes.overlays import apply_patch, build, diff
+from runlane.api.client_side import ProxyTrust
 from runlane.cli.commands import load_command
-from runlane.settings import Settings
+from runlane.settings import Settings, load_settings
 from runlane.version import VERSION
 
 EXAMPLES: dict[str, dict[str, Any]] = {"default": {}, **{name: example_values(name) for name in OVERLAYS}}
@@ -177,11 +178,34 @@ def test_networks_are_closed_by_default(values: dict[str, Any]) -> None:
     # Beside public addresses, pods reach the database, Redis and the resolver, and nothing else.
     storage, names = policies["runlane-storage"]["egress"]
     assert {port["port"] for port in storage["ports"]} == ({5432, 6379} if values.get("redis", True) else {5432})
-    assert {port["port"] for port in names["ports"]} == {53}
+    assert {port["port"] for port in names["ports"]} <= {53, 5353}
     outbound = {name for name, spec in policies.items() if spec.get("egress")}
     assert outbound == {"runlane-storage", "runlane-internet"} | (
         {"runlane-deletion-cost"} if values.get("deletionCost") else set()
     )
+
+
+def test_pods_reach_the_resolver_of_openshift() -> None:
+    policies = {item["metadata"]["name"]: item["spec"] for item in render_chart(example_values("openshift"))
+                if item["kind"] == "NetworkPolicy"}  # fmt: skip
+    names = policies["runlane-storage"]["egress"][1]
+    # A policy sees the port of the pod, not that of the service.
+    assert {port["port"] for port in names["ports"]} == {5353}
+    (peer,) = names["to"]
+    assert peer["podSelector"] == {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}}
+
+
+@VARIANTS
+def test_the_dashboard_works_behind_the_ingress(values: dict[str, Any]) -> None:
+    """A change must come from the origin that the browser sees, which only a trusted proxy can report."""
+    objects = render_chart(values)
+    (config,) = (item for item in of_kind(objects, "ConfigMap") if item["metadata"]["name"] == "runlane")
+    networks = config["data"].get("RUNLANE_TRUSTED_PROXIES")
+    assert (networks is not None) is bool(of_kind(objects, "Ingress"))
+    headers = [(b"host", b"runs.example.com"), (b"x-forwarded-proto", b"https")]
+    trust = ProxyTrust(load_settings(trusted_proxies=networks))
+    side = trust.read({"type": "http", "scheme": "http", "client": ("10.128.2.7", 1), "headers": headers})
+    assert side.origin == f"{'http' if networks is None else 'https'}://runs.example.com"
 
 
 def test_servers_reach_the_internet_only_where_they_deliver_webhooks() -> None:
@@ -248,6 +272,7 @@ WRONG: list[dict[str, Any]] = [
     {"settings": {"RUNLANE_GRACE_SECONDS": "10"}},
     {"settings": {"RUNLANE_DATABASE_URL": "postgresql://app:pa55@db/runs"}},
     {"settings": {"CONCURRENCY": "10"}},
+    {"settings": {"RUNLANE_TRUSTED_PROXIES": "10.0.0.0/8"}, "ingress": {"enabled": True}},
     {"workers": [{"name": "A B", "replicas": 1, "lanes": [], "concurrency": 1, "keda": {"enabled": False}}]},
     {"image": {"digest": "latest"}},
 ]
