@@ -137,6 +137,9 @@ def test_every_service_is_hardened(name: str) -> None:
     assert service["pids_limit"]
     assert service["logging"]["options"]["max-size"]
     assert service["stop_grace_period"]
+    assert service["restart"] == ("no" if name == "setup" else "unless-stopped")
+    if name in OWN:
+        assert service["tmpfs"] == ["/tmp:size=64m,mode=1777"]
     assert re.search(r":[\w.${-]*\d", service["image"]), "pinned to a version"
     if name != "proxy":
         assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", ()))
@@ -247,6 +250,26 @@ def test_units_stop_in_time() -> None:
         assert service["KillSignal"] == ["SIGTERM"]
         assert service["KillMode"] == ["mixed"]
         assert service["Restart"] == ["always"]
+
+
+@pytest.mark.parametrize("failing", [None, "runlane-worker@a.service"])
+def test_a_rolling_restart_waits_for_each_unit_and_ends_at_a_failure(tmp_path: Path, failing: str | None) -> None:
+    units = ["runlane-server.service", "runlane-worker@a.service", "runlane-worker@b.service"]
+    systemctl = tmp_path / "systemctl"
+    listed = "".join(f"echo '{unit} loaded active running'\n" for unit in units)
+    systemctl.write_text(f"""#!/bin/sh
+case "$1" in
+    list-units) {listed} ;;
+    restart) test "$2" != "{failing}" && echo "$2" >> "{tmp_path}/restarted" ;;
+esac
+""")
+    systemctl.chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    script = str(DEPLOY / "systemd/rolling-restart.sh")
+    done = subprocess.run(["sh", script], env={"PATH": path}, capture_output=True, text=True, check=False)
+    restarted = (tmp_path / "restarted").read_text().split()
+    # A unit that does not become ready leaves the others in service.
+    assert (done.returncode == 0, restarted) == ((True, units) if failing is None else (False, units[:1]))
 
 
 def test_sandboxed_code_runs_without_writable_and_executable_memory() -> None:
