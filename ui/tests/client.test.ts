@@ -17,7 +17,7 @@ test('an answer that breaks off is a lost connection, after which a page asks ag
   await expect(send('get', '/api/v2/runs')).rejects.toMatchObject({ name: 'ApiError', code: 'network', offline: true, retryable: true })
 })
 
-test('an answer that is no longer needed is no lost connection', async () => {
+test('an answer that a page has given up is not a lost connection', async () => {
   breakWith(new DOMException('The page has left.', 'AbortError'))
   await expect(send('get', '/api/v2/runs')).rejects.toMatchObject({ name: 'AbortError' })
 })
