@@ -1,10 +1,13 @@
-"""What the doctor reads about events, incoming webhooks, endpoints and quotas."""
+"""What the doctor reads about events, incoming webhooks, endpoints, quotas and open transactions."""
 
 from __future__ import annotations
 
 import pytest
 
+from runlane.diagnosis import work_findings
+from runlane.diagnosis.checks import check_work
 from runlane.diagnosis.operation_findings import flow_findings
+from runlane.domain.finding import Level
 from runlane.domain.flow_keys import FlowRule
 from runlane.domain.quota import RUNS_PER_DAY, STORED_BYTES
 from runlane.domain.webhook_source import SourceOptions, Verifier
@@ -16,6 +19,7 @@ from runlane.store.events.health import EventHealth, read_event_health
 from runlane.store.events.rates import pay_rate
 from runlane.store.events.sources import NewSource, put_source
 from runlane.store.queue.flow_overview import ClosedLimit, FlowHealth, list_flow_keys, read_flow_health
+from runlane.store.sql.database import Session
 from runlane.store.webhooks.retention import webhook_overview
 from tests.contract.test_webhooks import endpoint
 from tests.flow_control import accepted, start
@@ -124,3 +128,21 @@ async def test_keys_of_flow_control_show_their_skipped_starts(store: Store) -> N
     assert [use.skipped for use in await list_flow_keys(store.database, "default2")] == [0]
     with pytest.raises(InvalidRequest, match="cursor"):
         await list_flow_keys(store.database, "default", after="%")
+
+
+async def test_an_open_transaction_of_another_session_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_findings, "OLD_TRANSACTION_SECONDS", 1e-9)
+
+    async def level() -> Level:
+        (found,) = (item for item in await check_work(store.database) if item.check == "transactions")
+        return found.level
+
+    async def level_within(session: Session) -> Level:
+        await session.lock(exclusive=[1])
+        return await level()
+
+    if store.database.dialect == "sqlite":
+        # In a file a transaction is one call of one thread, so none is open for long.
+        assert await level() is Level.OK
+    else:
+        assert await store.database.transact(level_within) is Level.WARNING

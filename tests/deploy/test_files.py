@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from deploy.docker.slim import LEFT_OUT, read_entries, with_dependencies
-from runlane.settings import Settings
+from runlane.api.client_side import ProxyTrust
+from runlane.settings import Settings, load_settings
 from runlane.version import VERSION
 from tests.deploy.test_observability_files import ROOT
 
@@ -136,6 +137,9 @@ def test_every_service_is_hardened(name: str) -> None:
     assert service["pids_limit"]
     assert service["logging"]["options"]["max-size"]
     assert service["stop_grace_period"]
+    assert service["restart"] == ("no" if name == "setup" else "unless-stopped")
+    if name in OWN:
+        assert service["tmpfs"] == ["/tmp:size=64m,mode=1777"]
     assert re.search(r":[\w.${-]*\d", service["image"]), "pinned to a version"
     if name != "proxy":
         assert all(str(port).startswith("127.0.0.1:") for port in service.get("ports", ()))
@@ -162,6 +166,21 @@ def test_runlane_stops_in_time_and_waits_for_the_schema() -> None:
     assert "noeviction" in services["valkey"]["command"]
     assert COMPOSE["networks"]["back"] == {"internal": True}
     assert set(services["postgres"]["networks"]) == {"back"}
+
+
+def test_the_dashboard_works_behind_the_proxy() -> None:
+    """A change must come from the origin that the browser sees, which only a trusted proxy can report."""
+    value = COMPOSE["services"]["server"]["environment"]["RUNLANE_TRUSTED_PROXIES"]
+    (networks,) = re.findall(r"\$\{TRUSTED_PROXIES:-(.*)\}", value)
+    headers = [(b"host", b"runs.example.com"), (b"x-forwarded-proto", b"https"), (b"x-forwarded-for", b"203.0.113.9")]
+    trust = ProxyTrust(load_settings(trusted_proxies=networks))
+    # Docker gives networks addresses of these ranges.
+    for address in ("172.18.0.5", "192.168.16.3"):
+        side = trust.read({"type": "http", "scheme": "http", "client": (address, 1), "headers": headers})
+        assert (side.origin, side.secure, side.address) == ("https://runs.example.com", True, "203.0.113.9")
+    forged = trust.read({"type": "http", "scheme": "http", "client": ("198.51.100.7", 1), "headers": headers})
+    assert (forged.origin, forged.address) == ("http://runs.example.com", "198.51.100.7")
+    assert set(COMPOSE["services"]["proxy"]["networks"]) & set(COMPOSE["services"]["server"]["networks"])
 
 
 def test_passwords_are_created_once_and_are_private(tmp_path: Path) -> None:
@@ -231,6 +250,26 @@ def test_units_stop_in_time() -> None:
         assert service["KillSignal"] == ["SIGTERM"]
         assert service["KillMode"] == ["mixed"]
         assert service["Restart"] == ["always"]
+
+
+@pytest.mark.parametrize("failing", [None, "runlane-worker@a.service"])
+def test_a_rolling_restart_waits_for_each_unit_and_ends_at_a_failure(tmp_path: Path, failing: str | None) -> None:
+    units = ["runlane-server.service", "runlane-worker@a.service", "runlane-worker@b.service"]
+    systemctl = tmp_path / "systemctl"
+    listed = "".join(f"echo '{unit} loaded active running'\n" for unit in units)
+    systemctl.write_text(f"""#!/bin/sh
+case "$1" in
+    list-units) {listed} ;;
+    restart) test "$2" != "{failing}" && echo "$2" >> "{tmp_path}/restarted" ;;
+esac
+""")
+    systemctl.chmod(0o755)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    script = str(DEPLOY / "systemd/rolling-restart.sh")
+    done = subprocess.run(["sh", script], env={"PATH": path}, capture_output=True, text=True, check=False)
+    restarted = (tmp_path / "restarted").read_text().split()
+    # A unit that does not become ready leaves the others in service.
+    assert (done.returncode == 0, restarted) == ((True, units) if failing is None else (False, units[:1]))
 
 
 def test_sandboxed_code_runs_without_writable_and_executable_memory() -> None:

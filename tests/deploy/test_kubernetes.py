@@ -12,8 +12,9 @@ import yaml
 from deploy.kubernetes.chart import CHART, default_values, example_values, render_chart
 from deploy.kubernetes.generate import K8S, OVERLAYS, copies, manifests
 from deploy.kubernetes.overlays import apply_patch, build, diff
+from runlane.api.client_side import ProxyTrust
 from runlane.cli.commands import load_command
-from runlane.settings import Settings
+from runlane.settings import Settings, load_settings
 from runlane.version import VERSION
 
 EXAMPLES: dict[str, dict[str, Any]] = {"default": {}, **{name: example_values(name) for name in OVERLAYS}}
@@ -125,18 +126,28 @@ def test_probes_do_not_restart_processes_without_a_database(values: dict[str, An
             continue
         (container,) = pod["containers"]
         port = {"server": "http", "worker": "health"}[component]
-        assert container["livenessProbe"]["httpGet"] == {"path": "/health", "port": port}
-        assert container["livenessProbe"]["failureThreshold"] == 6
-        assert container["startupProbe"]["httpGet"] == {"path": "/health", "port": port}
-        assert container["readinessProbe"]["httpGet"] == {"path": "/ready", "port": port}
-        assert ("lifecycle" in container) is (component == "server")
+        health, ready = {"path": "/health", "port": port}, {"path": "/ready", "port": port}
+        assert container["livenessProbe"] == {
+            "httpGet": health, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6,
+        }  # fmt: skip
+        assert container["startupProbe"] == {"httpGet": health, "periodSeconds": 1, "failureThreshold": 30}
+        assert container["readinessProbe"] == {"httpGet": ready, "periodSeconds": 5, "timeoutSeconds": 5}
+        if component == "server":
+            # Load balancers remove the endpoint before streams end.
+            assert container["lifecycle"] == {"preStop": {"sleep": {"seconds": 5}}}
+            assert pod["terminationGracePeriodSeconds"] == 60
+        else:
+            assert "lifecycle" not in container, "SIGTERM begins the drain at once"
 
 
 @VARIANTS
 def test_rollouts_and_drains_keep_capacity(values: dict[str, Any]) -> None:
     objects = render_chart(values)
     for item in of_kind(objects, "Deployment"):
-        assert item["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+        component = item["metadata"]["labels"]["app.kubernetes.io/component"]
+        surge = {"server": 1, "worker": "25%"}[component]
+        assert item["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": surge}
+        assert item["spec"]["minReadySeconds"] == 10
         constraints = item["spec"]["template"]["spec"]["topologySpreadConstraints"]
         assert {one["topologyKey"] for one in constraints} == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
     budgets = {item["metadata"]["name"]: item["spec"] for item in of_kind(objects, "PodDisruptionBudget")}
@@ -144,7 +155,9 @@ def test_rollouts_and_drains_keep_capacity(values: dict[str, Any]) -> None:
     single = server.get("replicas") == 1 and not server.get("autoscaling")
     assert ("runlane-server" in budgets) is not single
     for name, spec in budgets.items():
-        if name != "runlane-server":
+        if name == "runlane-server":
+            assert spec["minAvailable"] == 1
+        else:
             assert spec["maxUnavailable"] == "25%"
             assert "minAvailable" not in spec
 
@@ -162,6 +175,46 @@ def test_networks_are_closed_by_default(values: dict[str, Any]) -> None:
     assert internet["ports"] == [{"port": 443, "protocol": "TCP"}]
     for name in ("runlane-server", "runlane-worker"):
         assert all(rule["from"] for rule in policies[name]["ingress"])
+    # Beside public addresses, pods reach the database, Redis and the resolver, and nothing else.
+    storage, names = policies["runlane-storage"]["egress"]
+    assert {port["port"] for port in storage["ports"]} == ({5432, 6379} if values.get("redis", True) else {5432})
+    assert {port["port"] for port in names["ports"]} <= {53, 5353}
+    outbound = {name for name, spec in policies.items() if spec.get("egress")}
+    assert outbound == {"runlane-storage", "runlane-internet"} | (
+        {"runlane-deletion-cost"} if values.get("deletionCost") else set()
+    )
+
+
+def test_pods_reach_the_resolver_of_openshift() -> None:
+    policies = {item["metadata"]["name"]: item["spec"] for item in render_chart(example_values("openshift"))
+                if item["kind"] == "NetworkPolicy"}  # fmt: skip
+    names = policies["runlane-storage"]["egress"][1]
+    # A policy sees the port of the pod, not that of the service.
+    assert {port["port"] for port in names["ports"]} == {5353}
+    (peer,) = names["to"]
+    assert peer["podSelector"] == {"matchLabels": {"dns.operator.openshift.io/daemonset-dns": "default"}}
+
+
+@VARIANTS
+def test_the_dashboard_works_behind_the_ingress(values: dict[str, Any]) -> None:
+    """A change must come from the origin that the browser sees, which only a trusted proxy can report."""
+    objects = render_chart(values)
+    (config,) = (item for item in of_kind(objects, "ConfigMap") if item["metadata"]["name"] == "runlane")
+    networks = config["data"].get("RUNLANE_TRUSTED_PROXIES")
+    assert (networks is not None) is bool(of_kind(objects, "Ingress"))
+    headers = [(b"host", b"runs.example.com"), (b"x-forwarded-proto", b"https")]
+    trust = ProxyTrust(load_settings(trusted_proxies=networks))
+    side = trust.read({"type": "http", "scheme": "http", "client": ("10.128.2.7", 1), "headers": headers})
+    assert side.origin == f"{'http' if networks is None else 'https'}://runs.example.com"
+
+
+def test_servers_reach_the_internet_only_where_they_deliver_webhooks() -> None:
+    def allowed(*, egress: bool) -> list[str]:
+        objects = render_chart({"networkPolicy": {"serverEgress": egress}})
+        (policy,) = (item for item in objects if item["metadata"]["name"] == "runlane-internet")
+        return policy["spec"]["podSelector"]["matchExpressions"][0]["values"]
+
+    assert (allowed(egress=True), allowed(egress=False)) == (["worker", "server"], ["worker"])
 
 
 def test_a_pool_with_an_autoscaler_has_no_fixed_number() -> None:
@@ -179,6 +232,11 @@ def test_a_pool_with_an_autoscaler_has_no_fixed_number() -> None:
         lanes = next(word for word in arguments if word.startswith("--lanes=")).removeprefix("--lanes=")
         assert trigger["metadata"]["url"].endswith(f"&lanes={lanes}")
         assert item["spec"]["fallback"]["replicas"] > 0
+        assert item["spec"]["fallback"]["failureThreshold"] == 3
+        assert (trigger["type"], trigger["metricType"], trigger["metadata"]["authMode"]) == (
+            "metrics-api", "AverageValue", "bearer",
+        )  # fmt: skip
+        assert trigger["metadata"]["activationTargetValue"] == "0"
         assert "aggregateFromKubeServiceEndpoints" not in trigger["metadata"]
 
 
@@ -214,6 +272,7 @@ WRONG: list[dict[str, Any]] = [
     {"settings": {"RUNLANE_GRACE_SECONDS": "10"}},
     {"settings": {"RUNLANE_DATABASE_URL": "postgresql://app:pa55@db/runs"}},
     {"settings": {"CONCURRENCY": "10"}},
+    {"settings": {"RUNLANE_TRUSTED_PROXIES": "10.0.0.0/8"}, "ingress": {"enabled": True}},
     {"workers": [{"name": "A B", "replicas": 1, "lanes": [], "concurrency": 1, "keda": {"enabled": False}}]},
     {"image": {"digest": "latest"}},
 ]

@@ -72,6 +72,23 @@ def test_hostile_input_and_keys_stay_text(page: Page, site: Site) -> None:
     check_nothing_happened(page)
 
 
+def test_a_megabyte_without_spaces_is_cut_and_fits_the_page(page: Page, site: Site) -> None:
+    word = "x" * 1_000_000
+    run_id = site.run_task("resize", input={"picture": word})
+    site.wait_for(run_id, "completed")
+    page.goto(f"{site.ui}/runs/{run_id}?tab=io")
+    shown = page.get_by_role("tree", name="the input")
+    expect(shown).to_contain_text("xxxxxxxxxx")
+    assert len(shown.inner_text()) < 100_000
+    for tab in ("io", "events", "logs"):
+        page.goto(f"{site.ui}/runs/{run_id}?tab={tab}")
+        expect(page.get_by_role("navigation", name="Views of the run")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
+    page.goto(f"{site.ui}/runs")
+    expect(page.locator(f'[data-row-id="{run_id}"]')).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_numbers_keep_every_digit(page: Page, site: Site) -> None:
     run_id = site.run_task("resize", input={"picture": "x", "width": 12345678901234567})
     site.wait_for(run_id, "completed")

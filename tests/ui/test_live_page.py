@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.server_process import serving
+from runlane.testing import PostgresServer
+from tests.server_process import command, serving
 from tests.ui.conftest import OpenContext, PageProblems
-from tests.ui.site import Site, open_site, prepare_folder, wait_until
+from tests.ui.site import Site, keyed_site, open_site, prepare_folder, wait_until
 
 
 @pytest.fixture
@@ -54,6 +55,50 @@ def test_a_page_says_that_the_server_is_away_and_repairs_itself(
             assert numbers == sorted(numbers)
             assert len(numbers) <= 201
             again.kill()
+
+
+OBSERVE_BAR = """() => {
+  window.shownAgain = 0
+  let shown = true
+  new MutationObserver(() => {
+    const now = document.body.innerText.includes('Not connected since')
+    if (now && !shown) window.shownAgain += 1
+    shown = now
+  }).observe(document.body, { childList: true, subtree: true, characterData: true })
+}"""
+
+
+def test_a_page_waits_for_a_server_whose_database_is_away(
+    watcher: Page, problems: PageProblems, tmp_path: Path
+) -> None:
+    """The process answers, but no request can be served: the page looks for it calmly, and repairs itself."""
+    problems.expected += ["401", "503"]
+    with PostgresServer() as postgres:
+        url = postgres.create_database("away")
+        assert command(tmp_path, "db", "upgrade", RUNLANE_DATABASE_URL=url).returncode == 0
+        with keyed_site(tmp_path, RUNLANE_DATABASE_URL=url) as site:
+            problems.watch(watcher, site.url)
+            run_id = site.run_task("slow", input={}, hold=True)
+            watcher.goto(f"{site.ui}/runs")
+            assert site.key is not None
+            watcher.get_by_label("API key").fill(site.key)
+            watcher.get_by_role("button", name="Sign in").click()
+            row = watcher.locator(f'[data-row-id="{run_id}"]')
+            expect(row).to_be_visible()
+            postgres.kill()
+            watcher.get_by_role("link", name="Lanes").click()
+            bar = watcher.get_by_text("Not connected since")
+            expect(bar).to_be_visible()
+            watcher.evaluate(OBSERVE_BAR)
+            for _ in range(3):
+                with watcher.expect_response(re.compile("/(health|ready)$")):
+                    pass
+            assert watcher.evaluate("window.shownAgain") == 0
+            postgres.start()
+            expect(bar).to_be_hidden(timeout=60_000)
+            watcher.get_by_role("link", name="Runs", exact=True).click()
+            expect(row).to_be_visible()
+            site.server.kill()
 
 
 class WorkerFleet:

@@ -65,6 +65,29 @@ def test_pages_and_buttons_follow_the_permissions(visitor: Page, keyed: Site) ->
     expect(visitor.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
 
 
+def test_a_key_of_another_tenant_sees_nothing_of_the_one_before(visitor: Page, keyed: Site) -> None:
+    """Neither what was read with the first key, nor the tenant that a platform admin has chosen."""
+    keyed.call("POST", "/tenants", {"id": "acme"})
+    theirs = keyed.call("POST", "/keys", {"name": "theirs", "role": "operator", "tenant": "acme"})["key"]
+    leaving = keyed.call("POST", "/keys", {"name": "boss", "role": "platform_admin"})
+    run_id = keyed.run_task("slow", input={}, hold=True)
+    visitor.goto(f"{keyed.ui}/runs")
+    sign_in(visitor, leaving["key"])
+    expect(visitor.locator(f'[data-row-id="{run_id}"]')).to_be_visible()
+    visitor.get_by_role("button", name="Tenant").click()
+    visitor.get_by_role("menuitem", name="default").click()
+    keyed.call("DELETE", f"/keys/{leaving['id']}")
+    visitor.get_by_role("link", name="Overview").click()
+    expect(visitor.get_by_role("dialog", name="The session has ended")).to_be_visible()
+    visitor.evaluate("window.sameDocument = true")
+    sign_in(visitor, theirs)
+    expect(visitor.get_by_role("dialog", name="The session has ended")).to_be_hidden()
+    visitor.get_by_role("link", name="Runs", exact=True).click()
+    expect(visitor.get_by_text("No run", exact=False).first).to_be_visible()
+    assert visitor.evaluate("window.sameDocument") is None
+    assert run_id not in visitor.content()
+
+
 def test_a_revoked_key_ends_the_session_and_the_page_continues_after_another_one(visitor: Page, keyed: Site) -> None:
     made = create_key(keyed.folder, keyed.variables, "leaving", "operator")
     visitor.goto(f"{keyed.ui}/runs")

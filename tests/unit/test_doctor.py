@@ -20,6 +20,7 @@ from runlane.diagnosis.work_findings import (
     lane_findings,
     secrets_finding,
     task_findings,
+    transaction_finding,
     workers_finding,
 )
 from runlane.domain.finding import Finding, Level
@@ -164,6 +165,13 @@ def test_clock_and_dead_letters() -> None:
     assert letters_finding(2, 1800).message == "2 open, the oldest for 0.5 hours"
     assert "may be deleted" in letters_finding(1, 151 * 86400).message
     assert "may be deleted" not in letters_finding(1, 149 * 86400).message
+
+
+def test_a_transaction_that_has_been_open_for_long_is_reported() -> None:
+    assert transaction_finding(599).level is Level.OK
+    found = transaction_finding(1800)
+    assert (found.level, found.message.partition(";")[0]) == (Level.WARNING, "one has been open for 30 minutes")
+    assert "pg_stat_activity" in (found.cure or "")
 
 
 def test_a_late_deletion_of_expired_runs_is_reported() -> None:

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { formatDuration, parseDuration } from '@/format/duration'
 import { formatBytes, formatCost, formatShort } from '@/format/number'
-import { oneLine, visible } from '@/format/text'
+import { namesHost, oneLine, visible } from '@/format/text'
 import { describeMoment, formatExact, formatRelative, secondsBetween } from '@/format/time'
 import { asCurl, quote } from '@/format/command'
 
@@ -45,6 +45,11 @@ describe('text of others', () => {
     expect(visible('line\n\ttab 😀')).toBe('line\n\ttab 😀')
   })
   test('terminal escapes are removed', () => expect(visible('\u001b[31mred\u001b[0m')).toBe('red'))
+  test.each([
+    ['https://k.com/a', 'https://k.com/a', true], ['k.com', 'https://k.com/', true], ['K.com?a=1', 'https://k.com/?a=1', true], ['a@k.com', 'mailto:a@k.com', true],
+    ['bank.com', 'https://k.com/', false], ['https://bank.com/k.com', 'https://k.com/', false], ['k.com.bank.org', 'https://k.com/', false],
+    ['bank.com@k.com', 'https://k.com/', false], ['k.com', 'https://k.com:8443/', false], ['b\u0430nk.com', 'https://b\u0430nk.com/', false], ['click', 'https://k.com/', false],
+  ])('%s for %s names its host: %s', (text, href, named) => expect(namesHost(text, new URL(href))).toBe(named))
   test('one line is one line', () => expect(oneLine('a\n  b\r\nc', 10)).toBe('a b c'))
 })
 

@@ -7912,7 +7912,7 @@ WHERE runs.ended_at IS NOT NULL AND NOT runs.holds_key ORDER BY runs.ended_at
 LIMIT 1;
 
 -- oldest_transaction
--- Read the age of the oldest open transaction in this database, for metrics.
+-- Read the age of the oldest open transaction in this database, for metrics and checks.
 select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::float8 as seconds from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid();
 

@@ -9,10 +9,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from runlane.api.metric_labels import bounded_demand, bounded_lanes, bounded_letters
 from runlane.api.services import Services
 from runlane.domain.concurrency import SharedLimit
 from runlane.domain.lane import Lane
-from runlane.domain.scaling import Demand
+from runlane.domain.scaling import LaneDemand
 from runlane.domain.views import WorkerInfo
 from runlane.observability import metrics
 from runlane.store.failures.letters import OpenLetters, count_open_by_target
@@ -48,18 +49,18 @@ async def scrape(parts: Services) -> bytes:
     """Return all metrics in the text format of Prometheus."""
     # The database's clock is used, as for every stored time.
     now_us = await read_clock(parts.database)
-    lanes = await list_lanes(parts.database)
+    lanes = bounded_lanes(await list_lanes(parts.database))
     demand = await parts.demand.read(parts.database, None, 1)
     workers = await list_workers(parts.database)
     webhooks = await webhook_overview(parts.database)
     registry = CollectorRegistry(auto_describe=False)
-    letters = await count_open_by_target(parts.database)
+    letters = bounded_letters(await count_open_by_target(parts.database))
     limits = await read_limit_use(parts.database, _MAX_LIMITS)
     gauges = await read_operation_gauges(parts.database)
     settings = parts.app.settings
     families = [
         *_lanes(lanes, now_us),
-        *_demand(demand),
+        *_demand(bounded_demand(demand.lanes, {lane.name for lane in lanes})),
         *_workers(workers),
         *_letters(letters, now_us),
         *_limits(limits, by_tenant=settings.metrics_tenants),
@@ -96,14 +97,14 @@ def _lanes(lanes: Sequence[Lane], now_us: int) -> list[Metric]:
     return [depth, running, age, enabled, held, slots]
 
 
-def _demand(demand: Demand) -> list[Metric]:
+def _demand(lanes: Sequence[LaneDemand]) -> list[Metric]:
     startable = GaugeMetricFamily(
         "runlane_lane_startable", "Ready runs that would start if workers had slots.", labels=["lane"]
     )
     blocked = GaugeMetricFamily(
         "runlane_lane_blocked", "Ready runs that could not start, by reason.", labels=["lane", "reason"]
     )
-    for lane in demand.lanes:
+    for lane in lanes:
         startable.add_metric([lane.lane], lane.startable)
         for reason, count in lane.blocked.items():
             blocked.add_metric([lane.lane, reason], count)

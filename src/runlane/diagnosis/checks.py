@@ -24,6 +24,7 @@ from runlane.diagnosis.work_findings import (
     lane_findings,
     secrets_finding,
     task_findings,
+    transaction_finding,
     workers_finding,
 )
 from runlane.domain.finding import Finding, Level
@@ -42,13 +43,14 @@ from runlane.store.queue.search import count_queued_in_lanes
 from runlane.store.queue.workers import list_workers
 from runlane.store.schedules.health import read_schedule_health
 from runlane.store.sql.database import Database, read_clock
+from runlane.store.sql.transaction_age import oldest_transaction_seconds
 from runlane.store.threads.graphs import list_hosted_graphs
 from runlane.store.webhooks.retention import webhook_overview
 from runlane.store.webhooks.secrets import count_webhook_secrets
 
 
 async def check_work(database: Database) -> list[Finding]:
-    """Check clock, workers, lanes, tasks, dead letters, schedules, triggers, limits, quotas and slow statements."""
+    """Check the clock, the database, and everything that may keep runs from being executed."""
     before = time.time()
     now_us = await read_clock(database)
     skew_seconds = now_us / 1_000_000 - (before + time.time()) / 2
@@ -56,6 +58,7 @@ async def check_work(database: Database) -> list[Finding]:
     letters = await count_open_letters(database)
     return [
         clock_finding(skew_seconds),
+        transaction_finding(await oldest_transaction_seconds(database)),
         workers_finding(workers, lanes),
         *lane_findings(lanes, workers, now_us),
         *hold_findings(lanes, now_us),

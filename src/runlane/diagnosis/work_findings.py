@@ -1,4 +1,4 @@
-"""Checks of what executes runs: clock, workers, lanes, tasks, and the keys of secrets."""
+"""Checks of what executes runs: clock, transactions, workers, lanes, tasks, and the keys of secrets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from runlane.store.queue.search import WaitingInLane
 
 SKEW_SECONDS = 2.0
 OLD_SECONDS = 60.0
+OLD_TRANSACTION_SECONDS = 600.0
 
 
 def secrets_finding(counts: Mapping[str, int], keys: Sequence[str]) -> Finding:
@@ -45,6 +46,18 @@ def clock_finding(skew_seconds: float) -> Finding:
         Level.WARNING,
         f"this host is {abs(skew_seconds):.1f} s {direction} the database; its logs do not match the times of runs",
         "Synchronize the clocks (NTP). Leases and due times follow the database and are not affected.",
+    )
+
+
+def transaction_finding(seconds: float) -> Finding:
+    """Report a transaction that has been open for long. Vacuum cannot remove the rows that have changed since."""
+    if seconds < OLD_TRANSACTION_SECONDS:
+        return Finding("transactions", Level.OK, "none has been open for long")
+    return Finding(
+        "transactions",
+        Level.WARNING,
+        f"one has been open for {seconds / 60:.0f} minutes; changed rows accumulate, and claims become slower",
+        "Find and end it: select pid, application_name, query from pg_stat_activity order by xact_start limit 1",
     )
 
 

@@ -21,7 +21,7 @@ from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.serving import API, Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
-from tests.harness import eventually
+from tests.harness import Store, eventually
 
 # What a page of the dashboard sends.
 PAGE = {"X-Runlane-UI": "1", "Sec-Fetch-Site": "same-origin"}
@@ -221,6 +221,25 @@ async def test_every_server_accepts_the_session(settings: Settings) -> None:
         async with browser(second) as page:
             page.cookies.set(COOKIE, token)
             assert (await page.get(f"{API}/me")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("column", "seconds"), [("last_seen_at", 12 * 3600), ("created_at", 7 * 86_400)], ids=["idle", "old"]
+)
+async def test_a_session_ends_when_it_is_idle_and_after_a_week(idle_api: Api, column: str, seconds: int) -> None:
+    store = Store(idle_api.parts.app.settings, idle_api.parts.database)
+
+    async def pass_time(passed: int) -> None:
+        await store.sql(f"update browser_sessions set {column} = {column} - {passed * 1_000_000}")
+
+    async with browser(idle_api) as page:
+        await sign_in(page, await idle_api.key("viewer"))
+        await pass_time(seconds - 600)
+        assert (await page.get(f"{API}/me")).status_code == 200
+        # The request above was a use of the session.
+        await pass_time(seconds if column == "last_seen_at" else 1200)
+        problem_of(await page.get(f"{API}/me"), 401, "unauthorized")
+        assert (await idle_api.get("/ui/sessions")).json()["sessions"] == []
 
 
 async def test_only_the_hash_of_a_token_is_stored(idle_api: Api) -> None:

@@ -9,6 +9,7 @@ from tests.acceptance.api.flows import ARTICLE, TWO, bring
 from tests.acceptance.api.serving import API, Api
 from tests.acceptance.api.test_orchestrations import ended, paused
 from tests.acceptance.api.test_runs import problem_of
+from tests.harness import Store
 
 
 async def test_questions_are_filtered_and_counted(api: Api) -> None:
@@ -95,6 +96,11 @@ async def test_a_question_is_read_by_one_person_at_a_time(api: Api) -> None:
     released = (await api.post("/inbox/claim", {**body, "release": True}, headers=first)).json()
     assert released["question"]["claimed_by"] is None
     assert (await api.post("/inbox/claim", body, headers=second)).status_code == 200
+    # A claim ends after ten minutes, because its owner may have left.
+    problem_of(await api.post("/inbox/claim", body, headers=first), 409, "conflict")
+    store = Store(api.parts.app.settings, api.parts.database)
+    await store.sql("update run_waits set claimed_until = claimed_until - 600000000")
+    assert (await api.post("/inbox/claim", body, headers=first)).status_code == 200
     # Others may still answer.
     await api.post(f"/runs/{run_id}/resume", {"response": {"decision": "approve"}, "note": "urgent"}, headers=first)
     await ended(api, run_id)

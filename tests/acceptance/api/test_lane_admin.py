@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from runlane import Client, Forbidden, NotFound, UnknownLane
+from runlane.api import demand_cache
+from runlane.api.demand_cache import DemandCache
 from runlane.errors import Conflict
 from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.serving import API, Api
 from tests.acceptance.api.test_runs import problem_of
+from tests.harness import Store
 
 
 async def test_a_lane_is_created_given_kinds_and_deleted(idle_api: Api) -> None:
@@ -108,10 +111,24 @@ async def test_the_demand_of_a_pool(idle_api: Api) -> None:
         assert (found.wanted_slots, found.wanted_workers, found.startable, found.queued) == (3, 2, 3, 3)
         with pytest.raises(UnknownLane):
             await client.scaling(["nowhere"])
-    # Cached for a second, whatever the concurrency.
+    # The numbers are those of the last second, whatever the concurrency.
     again = (await api.get("/scaling", params={"lanes": "slow", "concurrency": 3})).json()
     assert (again["wanted_slots"], again["wanted_workers"]) == (3, 1)
     problem_of(await api.get("/scaling", params={"concurrency": 0}), 422, "invalid_request")
+
+
+async def test_the_demand_is_read_once_per_second(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = DemandCache()
+    assert demand_cache._KEEP_SECONDS == 1.0
+    monkeypatch.setattr(demand_cache, "_KEEP_SECONDS", 3600.0)
+    await store.add()
+    first = await cache.read(store.database, None, 1)
+    await store.add()
+    assert [(await cache.read(store.database, None, slots)).wanted_slots for slots in (1, 2)] == [1, 1]
+    # Each set of lanes is read for itself.
+    assert (await cache.read(store.database, ["default"], 1)).wanted_slots == 2
+    monkeypatch.setattr(demand_cache, "_KEEP_SECONDS", 0.0)
+    assert (first.wanted_slots, (await cache.read(store.database, None, 1)).wanted_slots) == (1, 2)
 
 
 async def test_weights_and_fairness_keys_over_http(idle_api: Api) -> None:

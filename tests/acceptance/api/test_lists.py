@@ -34,6 +34,28 @@ async def test_runs_are_listed_and_counted_by_tag_target_lane_and_id(idle_api: A
     assert {item["status"] for item in counts} == {status.value for status in Status}
 
 
+async def test_a_list_is_sent_again_only_after_a_change(idle_api: Api) -> None:
+    api = idle_api
+    run_id = (await api.run("greet", wait=False, tags=["nightly"]))["run_id"]
+
+    async def again(etag: str, **params: Any) -> int:
+        answer = await api.get("/runs", params={"tag": "nightly", **params}, headers={"If-None-Match": etag})
+        assert (answer.status_code == 304) is (answer.content == b"")
+        return answer.status_code
+
+    etag = (await api.get("/runs", params={"tag": "nightly"})).headers["etag"]
+    # Another client's copy among several, and one that a proxy has compressed.
+    for same in (etag, f"W/{etag}", f'"other", {etag}'):
+        assert await again(same) == 304
+    assert await again('"other"') == 200
+    assert await again(etag, status="failed") == 200
+    await create_tenant(api.parts.database, "acme", actor="test")
+    acme = {"Authorization": f"Bearer {await api.key('viewer', tenant='acme')}", "If-None-Match": etag}
+    assert (await api.get("/runs", params={"tag": "nightly"}, headers=acme)).json()["runs"] == []
+    await api.client.patch(f"{API}/runs/{run_id}", json={"priority": 7})
+    assert await again(etag) == 200
+
+
 async def test_tags_are_changed_by_the_client(idle_api: Api) -> None:
     async with Client(idle_api.url, await idle_api.key()) as client:
         run_id = (await client.enqueue("greet", tags=["b", "a", "a"])).run_id

@@ -10,11 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
+from runlane.api import live
 from runlane.api.live import LiveHub
 from runlane.api.services import WorkerOptions
 from runlane.app import App
 from runlane.bus.memory import MemoryBus
-from runlane.domain.access import BUILT_IN_ROLES, Principal
+from runlane.domain.access import BUILT_IN_ROLES, PLATFORM_ADMIN, Principal
 from runlane.domain.hints import HINTS_KEY, MAX_HINT_IDS, Hint, HintSet, Topic
 from runlane.settings import Settings
 from runlane.store.access.tenants import create_tenant
@@ -190,6 +191,31 @@ async def test_hints_of_many_runs_are_one(own_app: App) -> None:
         await hub.stop()
         await own_app.close()
     assert HINTS_KEY not in bus._followers
+
+
+async def test_changes_between_two_frames_are_one_frame(own_app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert live.FRAME_SECONDS == 0.25
+    monkeypatch.setattr(live, "FRAME_SECONDS", 3600.0)
+    bus = MemoryBus()
+    connection = await own_app.connect()
+    hub = LiveHub(connection.database, bus)
+    reader = Principal("key", "key", "default", PLATFORM_ADMIN, BUILT_IN_ROLES[PLATFORM_ADMIN])
+    follower = hub.follow(reader, None)
+    try:
+        assert b'"hello"' in await follower.next(5)
+        for topic in (Topic.LANES, Topic.WORKERS):
+            hub._pending.add(Hint(topic))
+            hub._changed.set()
+            if topic is Topic.LANES:
+                assert b'"lanes"' in await follower.next(5)
+        # The hub has had its turns, and waits for the time of its next frame.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert ([len(hints) for _, hints in hub._frames], bool(hub._pending)) == ([1], True)
+    finally:
+        follower.close()
+        await hub.stop()
+        await own_app.close()
 
 
 def test_hints_of_one_topic_and_tenant_are_merged() -> None:

@@ -64,8 +64,15 @@ export function currentTenant(): string | null {
   return tenant
 }
 
+/** A failure of the network as an error of the API. It may come with the response, or while its body is read. */
+function failed(error: unknown): unknown {
+  return error instanceof DOMException && error.name === 'AbortError' ? error : networkError()
+}
+
 async function readBody(response: Response): Promise<unknown> {
-  const text = await response.text()
+  const text = await response.text().catch((error: unknown) => {
+    throw failed(error)
+  })
   if (text === '') return undefined
   if (!(response.headers.get('content-type') ?? '').includes('json')) return text
   return parseJson(text)
@@ -89,8 +96,7 @@ export async function send(method: Method, path: string, options: Params<never, 
       body: options.body === undefined ? undefined : JSON.stringify(options.body),
     })
   } catch (error) {
-    if (error instanceof DOMException && error.name === 'AbortError') throw error
-    throw networkError()
+    throw failed(error)
   }
   const body = await readBody(response)
   if (!response.ok) throw errorFrom(response, body)

@@ -9,7 +9,8 @@ function Chooser() {
   const [tenant, setTenant] = useTenant()
   const tenants = useApi('/api/v2/tenants', {}, { topics: ['access'], staleMs: 60_000 })
   const names = (tenants.data?.tenants ?? []).map((entry) => entry.id)
-  if (names.length < 2) return null
+  // A tenant that was deleted after it was chosen must be left.
+  if (names.length < 2 && tenant === null) return null
   return (
     <Menu
       label="Tenant"

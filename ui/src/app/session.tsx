@@ -63,7 +63,13 @@ export function watchSession(): void {
 }
 
 export async function signIn(key: string): Promise<void> {
+  const before = queryClient.getQueryData(ME.queryKey)
   await send('post', '/api/v2/ui/session', { body: { key } as never })
+  if (before !== undefined) {
+    const { tenant, role } = await call('get', '/api/v2/me')
+    // Nothing that another tenant or role has read may stay in the page.
+    if (tenant !== before.tenant || role !== before.role) return location.reload()
+  }
   setExpired(false)
   await queryClient.invalidateQueries()
 }

@@ -28,3 +28,11 @@ export function shortId(id: string): string {
 export function signatureText(signature: string): string {
   return signature.replace(/: (["'])(.*?)\1(?=[,)= ])/g, ': $2')
 }
+
+/** Whether the text of a link names the host of its address. A part of another name does not: bank.com contains k.com. */
+export function namesHost(text: string, url: URL): boolean {
+  const shown = text.trim().toLowerCase()
+  if (url.protocol === 'mailto:') return shown.replace(/^mailto:/, '') === url.pathname.toLowerCase()
+  const address = shown.replace(/^https?:\/\//, '')
+  return address === url.host || ['/', '?', '#'].some((end) => address.startsWith(url.host + end))
+}

@@ -86,7 +86,8 @@ async function probe(): Promise<void> {
       window.addEventListener('online', () => (clearTimeout(timer), resolve(undefined)), { once: true })
     })
     try {
-      await send('get', '/health')
+      // Not /health, which a process without its database answers: the page would appear connected, and ask in vain.
+      await send('get', '/ready')
       reportAnswer()
     } catch (error) {
       // Any answer of the server itself means that it is reachable.

@@ -2,7 +2,7 @@
 import type { ReactNode } from 'react'
 import Markdown from 'react-markdown'
 import remarkGfm from 'remark-gfm'
-import { visible } from '@/format/text'
+import { namesHost, visible } from '@/format/text'
 
 const SAFE = new Set(['http:', 'https:', 'mailto:'])
 
@@ -19,7 +19,7 @@ function SafeLink({ href, children }: { href?: string; children?: ReactNode }) {
   const url = safeUrl(href)
   if (url === null) return <span>{children}</span>
   const host = url.protocol === 'mailto:' ? url.pathname : url.host
-  const named = typeof children === 'string' && children.includes(host)
+  const named = typeof children === 'string' && namesHost(children, url)
   return (
     <a href={url.href} target="_blank" rel="noopener noreferrer" className="text-accent underline">
       {children}

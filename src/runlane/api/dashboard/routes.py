@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from runlane.api.client_side import client_side
+from runlane.api.conditional import has_copy
 from runlane.api.dashboard.assets import Asset, DashboardFiles
 from runlane.api.dashboard.pages import missing_page, new_nonce, page, security_headers
 from runlane.api.router import RawRouter
@@ -65,7 +66,7 @@ def _file(request: Request, asset: Asset) -> Response:
         "ETag": asset.etag,
         "Vary": "Accept-Encoding",
     }
-    if request.headers.get("if-none-match") == asset.etag:
+    if has_copy(request, asset.etag):
         return Response(status_code=304, headers=headers)
     if encoding != "identity":
         headers["Content-Encoding"] = encoding

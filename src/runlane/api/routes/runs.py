@@ -7,10 +7,12 @@ from contextlib import nullcontext
 from typing import Annotated
 
 from fastapi import Path, Query, Request
+from starlette.responses import Response
 
 from runlane import queries
 from runlane.access.policy import tenant_to_list
 from runlane.api.auth import RunsRead
+from runlane.api.conditional import conditional_body
 from runlane.api.error_responses import answers
 from runlane.api.router import RawRouter
 from runlane.api.routes.run_filters import Checked
@@ -57,7 +59,7 @@ async def list_runs(
     ids: Annotated[list[Name] | None, Query(max_length=MAX_IDS, description="These runs. Repeat for several.")] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> ValueBody:
+) -> Response:
     """Find runs, newest first.
 
     Statuses, target, lane, key, session, tag, schedule, forks and parent have indexes. A page checks other filters, and
@@ -82,7 +84,7 @@ async def list_runs(
     )
     parts = parts_of(request)
     async with parts.searches.turn(principal) if text is not None else nullcontext():
-        return ValueBody(await queries.list_runs(parts.database, checked.apply(wanted), cursor, limit))
+        return conditional_body(request, await queries.list_runs(parts.database, checked.apply(wanted), cursor, limit))
 
 
 @single.get("/{run_id}", response_model=Run, responses=answers(404))

@@ -16,7 +16,7 @@ _OLDEST = Statement(
         "select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::float8 as seconds "
         "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
     ),
-    purpose="Read the age of the oldest open transaction in this database, for metrics.",
+    purpose="Read the age of the oldest open transaction in this database, for metrics and checks.",
 )
 
 
