@@ -34,9 +34,11 @@ _IDLE_SECONDS = 60.0
 # How soon deliveries that wait for the rate of their endpoint are checked again.
 _SOON_SECONDS = 0.1
 _STOP_SECONDS = 5.0
-# How long results of tries are gathered for one transaction while other tries are in progress.
-_GATHER_SECONDS = 0.01
-_GATHERED = 50
+# How long results of tries are gathered for one transaction while other tries may end as soon.
+_GATHER_SECONDS = 0.005
+_GATHERED = 20
+# A try that takes longer is not waited for.
+_QUICK_SECONDS = 0.05
 
 
 def lease_seconds(timeout_seconds: float) -> float:
@@ -56,6 +58,8 @@ class WebhookService(PeriodicService):
         self._places = settings.webhook_concurrency
         self._lease_us = int(lease_seconds(settings.webhook_timeout_seconds) * 1_000_000)
         self._sending: dict[asyncio.Task[None], ClaimedDelivery] = {}
+        # When the tries in progress began.
+        self._begun: dict[str, float] = {}
         self._finished: list[tuple[ClaimedDelivery, TryResult]] = []
         self._gathering: asyncio.TimerHandle | None = None
 
@@ -110,18 +114,22 @@ class WebhookService(PeriodicService):
         return await claim_deliveries(session, self._places - len(self._sending), self._lease_us)
 
     async def _send(self, delivery: ClaimedDelivery, claimed_at: float) -> None:
+        self._begun[delivery.id] = time.monotonic()
         try:
             result = await self._sender.send(delivery, claimed_at)
         except Exception:
             # The lease of the delivery expires, and the delivery is tried again.
             log.exception("webhook_failed", delivery=delivery.id)
             return
+        finally:
+            del self._begun[delivery.id]
         failpoint("webhook.sent")
         self._finished.append((delivery, result))
         self._record_soon()
 
     def _record_soon(self) -> None:
-        if len(self._finished) >= len(self._sending) or len(self._finished) >= _GATHERED:
+        since = time.monotonic() - _QUICK_SECONDS
+        if len(self._finished) >= _GATHERED or not any(begun >= since for begun in self._begun.values()):
             self.wake()
         elif self._gathering is None:
             self._gathering = asyncio.get_running_loop().call_later(_GATHER_SECONDS, self._record_now)
