@@ -136,12 +136,17 @@ def test_the_slowest_statements_of_the_servers_are_listed(page: Page, site: Site
     expect(page.get_by_role("heading", name="Slowest statements")).to_be_visible()
     # Another server of the same database has a slow list.
     slow = {"name": "search_runs_by_tag", "seconds": 72.0, "at": "2026-11-18T00:00:00Z", "count": 1234}
-    with _database(site) as connection:
-        connection.execute(
-            "insert into servers select 'srv_slow', 'far', 1, version, started_at, heartbeat_at + 600000000, ? "
-            "from servers limit 1",
-            (json.dumps({"slow_statements": [slow]}),),
-        )
+
+    def store_slow_server() -> bool | None:
+        with _database(site) as connection:
+            stored = connection.execute(
+                "insert into servers select 'srv_slow', 'far', 1, version, started_at, heartbeat_at + 600000000, ? "
+                "from servers limit 1",
+                (json.dumps({"slow_statements": [slow]}),),
+            )
+            return stored.rowcount == 1 or None
+
+    wait_until(store_slow_server, "the row of the server")
     page.reload()
     row = page.get_by_role("table", name="Slowest statements").get_by_role("row").nth(1)
     expect(row).to_contain_text("search_runs_by_tag")

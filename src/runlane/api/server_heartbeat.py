@@ -36,9 +36,10 @@ class ServerHeartbeat(PeriodicService):
 
     @asynccontextmanager
     async def beating(self) -> AsyncGenerator[None]:
-        """Renew the row inside the block, unless this process is read-only."""
+        """Renew the row inside the block, from its beginning, unless this process is read-only."""
         if not self._parts.app.settings.paused:
             self.start()
+            self.wake()
         try:
             yield
         finally:

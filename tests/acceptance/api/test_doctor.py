@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from runlane import Client, Finding
+from runlane.api import server_heartbeat
 from runlane.app import App
 from runlane.settings import Settings
 from runlane.store.access.tenants import create_tenant
@@ -12,7 +15,7 @@ from runlane.store.sql import table_sizes
 from tests.acceptance.api.serving import Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
-from tests.harness import Store
+from tests.harness import Store, eventually
 
 
 async def test_an_operator_sees_what_is_wrong_and_how_to_correct_it(idle_api: Api) -> None:
@@ -58,12 +61,21 @@ async def test_a_large_file_is_not_measured_table_by_table(store: Store, monkeyp
         assert found.tables
 
 
-async def test_every_serving_process_is_listed_until_it_stops(own_app: App, settings: Settings) -> None:
+async def test_every_serving_process_is_listed_from_its_start_until_it_stops(
+    own_app: App, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_heartbeat, "EVERY_SECONDS", 600.0)
     async with serving(own_app) as first:
-        await first.application.state.heartbeat.renew()
-        async with serving(copy_of(shop, settings)) as second:
-            await second.application.state.heartbeat.renew()
-            servers = (await first.get("/doctor")).json()["servers"]
-            assert len(servers) == 2
-            assert {"followers", "pages", "memory_mb", "bus", "connected", "worker"} <= set(servers[0]["figures"])
-        assert len((await first.get("/doctor")).json()["servers"]) == 1
+
+        async def servers() -> list[dict[str, Any]]:
+            return (await first.get("/doctor")).json()["servers"]
+
+        async with serving(copy_of(shop, settings)):
+
+            async def both_are_listed() -> bool:
+                return len(await servers()) == 2
+
+            await eventually(both_are_listed)
+            figures = (await servers())[0]["figures"]
+            assert {"followers", "pages", "memory_mb", "bus", "connected", "worker"} <= set(figures)
+        assert len(await servers()) == 1
