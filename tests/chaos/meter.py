@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from typing import Self
@@ -38,6 +39,10 @@ class Meter:
         self._slow += 1
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            await self._measure(reader, writer)
+
+    async def _measure(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pid = int(await reader.readline() or b"0")
         self.calls += 1
         self.begun_at.append(time.monotonic())
@@ -57,7 +62,6 @@ class Meter:
             self._slow -= 1
             answer = b"slow"
         writer.write(answer)
-        writer.close()
 
     def _count(self, change: int) -> None:
         self.now += change

@@ -102,23 +102,24 @@ class Proxy:
         try:
             await self._flowing.wait()
             if self._closed or self._refusing:
-                writer.close()
                 return
             try:
                 server_reader, server_writer = await asyncio.open_connection(*self._target)
             except OSError:
-                writer.close()
                 return
             line = Line(writer, server_writer)
             self._lines.add(line)
-            await asyncio.gather(
-                self._pump(reader, line, server_writer, doubtful=True),
-                self._pump(server_reader, line, writer, doubtful=False),
-                return_exceptions=True,
-            )
-            self._lines.discard(line)
-            line.cut()
+            try:
+                await asyncio.gather(
+                    self._pump(reader, line, server_writer, doubtful=True),
+                    self._pump(server_reader, line, writer, doubtful=False),
+                    return_exceptions=True,
+                )
+            finally:
+                self._lines.discard(line)
+                line.cut()
         finally:
+            writer.close()
             self._tasks.discard(task)
 
     async def _pump(

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 
 import httpx2
 import pytest
@@ -196,8 +196,8 @@ async def test_a_server_is_paused_while_its_response_is_not_read() -> None:
     whole = 64 * 1024 * 1024
 
     async def flood(reader: asyncio.StreamReader, writer: Writer) -> None:
-        await reader.readexactly(5)
-        with suppress(ConnectionError):
+        with closing(writer), suppress(ConnectionError):
+            await reader.readexactly(5)
             for _ in range(whole // 65536):
                 writer.write(bytes(65536))
                 try:
@@ -206,7 +206,6 @@ async def test_a_server_is_paused_while_its_response_is_not_read() -> None:
                 except TimeoutError:
                     paused.set()
                     await writer.drain()
-            writer.close()
 
     listener = await asyncio.start_server(flood, "127.0.0.1", 0)
     async with listener:
@@ -223,12 +222,12 @@ async def test_a_server_is_paused_while_its_response_is_not_read() -> None:
 
 async def test_an_answer_that_comes_before_the_body_was_sent_is_returned() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: Writer) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-        writer.write_eof()
-        while await reader.read(65536):
-            pass
-        writer.close()
+        with closing(writer), suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            writer.write_eof()
+            while await reader.read(65536):
+                pass
 
     listener = await asyncio.start_server(refuse, "127.0.0.1", 0)
     async with listener, outbound() as calling:

@@ -341,9 +341,8 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(caller: McpCaller
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append(1)
-        with contextlib.suppress(OSError):
+        with contextlib.closing(writer), contextlib.suppress(OSError):
             await reader.read()
-        writer.close()
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
@@ -355,12 +354,12 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(caller: McpCaller
 
 async def test_a_server_that_is_not_an_mcp_server_is_reported(caller: McpCaller) -> None:
     async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello"
-        )
-        await writer.drain()
-        writer.close()
+        with contextlib.closing(writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 5\r\nconnection: close\r\n\r\nhello"
+            )
+            await writer.drain()
 
     async with await asyncio.start_server(page, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import closing
 
 import pytest
 
@@ -28,10 +29,10 @@ async def test_a_local_server_that_has_answered_once_is_waited_for() -> None:
     answer = b'HTTP/1.1 200 OK\r\ncontent-length: 12\r\nconnection: close\r\n\r\n{"lanes":[]}'
 
     async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        await writer.drain()
-        writer.close()
+        with closing(writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            await writer.drain()
 
     waiting = asyncio.Event()
     retry_policy = RetryPolicy(give_up_seconds=600, local_seconds=0, waiting=lambda _: waiting.set())
@@ -50,10 +51,10 @@ async def test_a_local_server_that_has_answered_once_is_waited_for() -> None:
 
 async def test_a_tls_failure_is_not_tried_again() -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await writer.drain()
-        writer.close()
+        with closing(writer):
+            await reader.read(1)
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            await writer.drain()
 
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
