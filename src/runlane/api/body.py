@@ -82,12 +82,17 @@ class _LargeRequest(Request):
     def __init__(self, request: Request, body: bytes) -> None:
         super().__init__(request.scope, request.receive)
         self._whole = body
+        self._parsed = False
+        self._content: Any = None
 
     async def body(self) -> bytes:
         return self._whole
 
     async def json(self) -> Any:
-        return await asyncio.to_thread(json.loads, self._whole)
+        if not self._parsed:
+            self._content = await asyncio.to_thread(json.loads, self._whole)
+            self._parsed = True
+        return self._content
 
 
 class SmallBodyRoute(RawRoute):

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from runlane.domain.validation import MAX_LISTED
 from runlane.errors import (
     InvalidDefinitions,
     InvalidFlowControl,
@@ -206,7 +207,7 @@ def rate_headers(quota: RateQuota | None) -> dict[str, str]:
 
 async def _validation(request: Request, error: Exception) -> Response:
     fields: list[dict[str, str]] = []
-    for item in cast("RequestValidationError", error).errors():
+    for item in cast("RequestValidationError", error).errors()[:MAX_LISTED]:
         if item["type"] == "json_invalid":
             reason = item.get("ctx", {}).get("error", "")
             return problem(400, "invalid_json", f"The body is not JSON: {reason} at character {item['loc'][-1]}.")
