@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runlane.catalog import pins as catalog_pins
 from runlane.catalog import sync as sync_store
 from runlane.catalog.sync import SyncReport, sync_definitions
 from runlane.definitions.loader import parse_bodies
@@ -363,3 +364,15 @@ def test_kept_definitions_are_bounded() -> None:
     assert kept.get("agent", "9") is not None
     assert kept._bytes <= 100
     assert sum(size for _, size in kept._found.values()) == kept._bytes
+
+
+async def test_the_pins_of_all_definitions_together_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each agent with all tools has a pin for each tool, so a short request can describe gigabytes of pins."""
+    tools = [{"name": f"t{number}", "url": "https://example.com"} for number in range(10)]
+    agents = [{"id": f"a{number}", "tools": ["all"]} for number in range(10)]
+    loaded = parse_bodies({"tools": tools, "agents": agents})
+    monkeypatch.setattr(catalog_pins, "_MAX_ALL_PINS", 109)
+    with pytest.raises(InvalidDefinitions, match="more than 109"):
+        await sync_definitions(store.database, "default", loaded, actor="test")
+    monkeypatch.setattr(catalog_pins, "_MAX_ALL_PINS", 110)
+    await sync_definitions(store.database, "default", loaded, actor="test")

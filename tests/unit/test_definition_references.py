@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runlane.definitions.checks.cycles import nested_in
 from runlane.definitions.dependencies import find_dependencies
 from runlane.definitions.loader import LoadedDefinitions, check_loaded, parse_bodies
 from runlane.definitions.scope import scope_of
@@ -206,3 +207,36 @@ def test_an_agent_may_leave_missing_tools_out() -> None:
     assert 'The tool "x" does not exist' in only(warnings(loaded))
     assert only(warnings(loaded)).endswith("The agent works without it.")
     assert only(errors(load(agents=[{**agent, "on_missing_tools": "fail"}])))
+
+
+class _CountedServers(dict[str, Any]):
+    lookups = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.lookups += 1
+        return super().__contains__(name)
+
+
+def test_the_name_of_a_tool_is_compared_with_servers_a_bounded_number_of_times() -> None:
+    """Each comparison of a name of a megabyte takes a millisecond."""
+    scope = scope_of(())
+    scope.servers = servers = _CountedServers()
+    assert scope.server_of("a" + "_" * 100_000) is None
+    assert 0 < servers.lookups <= 128
+
+
+def test_an_agent_that_many_steps_use_is_visited_once() -> None:
+    loaded = load(
+        orchestrations=[
+            {"id": "top", "steps": [step(f"s{n}", "agent", agent_id=f"a{n % 3}", next_step_id=None) for n in range(9)]},
+            call("inner"),
+        ],
+        agents=[
+            {"id": "a0", "delegate_agent_ids": ["a1", "a2"]},
+            {"id": "a1", "delegate_agent_ids": ["a2"]},
+            {"id": "a2", "type": "orchestrator", "orchestration_id": "inner"},
+        ],
+    )
+    assert loaded.errors == []
+    scope = scope_of(parsed.definition for parsed in loaded.definitions)
+    assert list(nested_in(scope.orchestrations["top"], scope)) == ["inner"]

@@ -6,7 +6,7 @@ cycle would continue until a cost limit stops it, so it is refused before it is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from runlane.definitions.problem import Problems
 from runlane.definitions.schema.definition import Agent, Orchestration, Tool
@@ -38,30 +38,30 @@ def nested_in(orchestration: Orchestration, scope: DefinitionScope) -> dict[str,
                     found.setdefault(tool.called_orchestration, step.id)
                 if tool.called_agent is not None:
                     users.setdefault(tool.called_agent, step.id)
-    for name, step_id in users.items():
-        for agent in agents_from([name], scope):
-            if agent.orchestration_id is not None:
-                found.setdefault(agent.orchestration_id, step_id)
-            for tool in scope.tools_named(agent.tools):
-                if tool.called_orchestration is not None:
-                    found.setdefault(tool.called_orchestration, step_id)
+    for agent, step_id in _agents_from(users, scope):
+        if agent.orchestration_id is not None:
+            found.setdefault(agent.orchestration_id, step_id)
+        for tool in scope.tools_named(agent.tools):
+            if tool.called_orchestration is not None:
+                found.setdefault(tool.called_orchestration, step_id)
     return found
 
 
-def agents_from(names: Iterable[str], scope: DefinitionScope) -> list[Agent]:
-    """Return these agents and all agents that they may call."""
-    waiting, seen = list(names), set[str]()
-    found: list[Agent] = []
+def _agents_from(users: Mapping[str, str], scope: DefinitionScope) -> Iterator[tuple[Agent, str]]:
+    """Yield these agents and all agents that they may call, each once, with a step that leads to it."""
+    steps = dict(users)
+    waiting = list(users)
     while waiting:
         name = waiting.pop()
         agent = scope.agents.get(name)
-        if name in seen or agent is None:
+        if agent is None:
             continue
-        seen.add(name)
-        found.append(agent)
-        waiting += agent.delegate_agent_ids
-        waiting += (name for tool in scope.tools_named(agent.tools) if (name := tool.called_agent) is not None)
-    return found
+        yield agent, steps[name]
+        called = (tool.called_agent for tool in scope.tools_named(agent.tools))
+        for other in (*agent.delegate_agent_ids, *called):
+            if other is not None and other not in steps:
+                steps[other] = steps[name]
+                waiting.append(other)
 
 
 def _check_orchestrations(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
