@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.checks.cycles import nested_in
 from runlane.definitions.dependencies import find_dependencies
 from runlane.definitions.loader import LoadedDefinitions, check_loaded, parse_bodies
 from runlane.definitions.scope import scope_of
@@ -225,18 +224,23 @@ def test_the_name_of_a_tool_is_compared_with_servers_a_bounded_number_of_times()
     assert 0 < servers.lookups <= 128
 
 
-def test_an_agent_that_many_steps_use_is_visited_once() -> None:
+def test_cycles_through_agents_and_tools_are_found_and_bounded() -> None:
     loaded = load(
         orchestrations=[
-            {"id": "top", "steps": [step(f"s{n}", "agent", agent_id=f"a{n % 3}", next_step_id=None) for n in range(9)]},
-            call("inner"),
+            {
+                "id": "top",
+                "steps": [step("one", "agent", agent_id="clerk"), step("two", "orchestration", orchestration_id="end")],
+            },
+            call("end"),
+            {"id": "before", "steps": [step("s", "orchestration", orchestration_id="top")]},
         ],
-        agents=[
-            {"id": "a0", "delegate_agent_ids": ["a1", "a2"]},
-            {"id": "a1", "delegate_agent_ids": ["a2"]},
-            {"id": "a2", "type": "orchestrator", "orchestration_id": "inner"},
-        ],
+        agents=[{"id": "clerk", "tools": ["report"]}],
+        tools=[{"name": "report", "tool_type": "orchestration", "orchestration_id": "top"}],
     )
-    assert loaded.errors == []
-    scope = scope_of(parsed.definition for parsed in loaded.definitions)
-    assert list(nested_in(scope.orchestrations["top"], scope)) == ["inner"]
+    assert only(errors(loaded)) == (
+        'orchestration "top", step "one": The orchestration would start itself endlessly: top -> top. Break the cycle.'
+    )
+    many = [
+        {"id": f"o{n}", "steps": [step("s", "orchestration", orchestration_id=f"o{(n + 1) % 60}")]} for n in range(60)
+    ]
+    assert len(errors(load(orchestrations=many))) == 50
