@@ -15,7 +15,7 @@ from runlane.catalog import sync as sync_store
 from runlane.catalog.sync import SyncReport, sync_definitions
 from runlane.definitions.loader import parse_bodies
 from runlane.definitions.schema.definition import Agent, Orchestration
-from runlane.errors import InvalidDefinitions, NotFound, UnknownDefinition
+from runlane.errors import Conflict, InvalidDefinitions, NotFound, UnknownDefinition
 from runlane.settings import Settings
 from runlane.store import definitions as definition_store
 from runlane.store.access.audit import list_audit
@@ -376,3 +376,23 @@ async def test_the_pins_of_all_definitions_together_are_bounded(store: Store, mo
         await sync_definitions(store.database, "default", loaded, actor="test")
     monkeypatch.setattr(catalog_pins, "_MAX_ALL_PINS", 110)
     await sync_definitions(store.database, "default", loaded, actor="test")
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MAX_DEFINITIONS", 3), ("MAX_BYTES", 20_000)])
+async def test_the_definitions_of_a_tenant_are_bounded_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    """Each sync and each check of one definition reads all of them."""
+    monkeypatch.setattr(sync_store, bound, most)
+
+    async def put(count: int) -> SyncReport:
+        agents = [{"id": f"a{number}", "system_prompt": "x" * 5000} for number in range(count)]
+        return await sync_definitions(
+            store.database, "default", parse_bodies({"agents": agents}), actor="test", remove_missing=True
+        )
+
+    await put(3)
+    with pytest.raises(Conflict, match="would have 4 definitions"):
+        await put(4)
+    assert len(await list_definitions(store.database, "default", "agent")) == 3
+    assert len((await put(2)).of("removed")) == 1

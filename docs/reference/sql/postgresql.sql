@@ -11416,6 +11416,14 @@ WHERE runs.worker_id = workers.id AND runs.status = 'running')) RETURNING worker
 -- Read the size of the database.
 select pg_database_size(current_database()) as bytes;
 
+-- size_of_definitions
+-- Count the current definitions of a tenant, with their bytes.
+SELECT count(*) AS definitions, coalesce(sum(octet_length(definition_versions.body)), 0) AS bytes
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL;
+
 -- sizes_of_tables
 -- Read the size of each table with its indexes, and its estimated number of rows.
 select c.relname::text as name, pg_total_relation_size(c.oid) as bytes, case when c.reltuples < 0 then null else

@@ -9441,6 +9441,14 @@ WHERE runs.worker_id = workers.id AND runs.status = 'running')) RETURNING id;
 -- Read the size of the database.
 select page_count * page_size as bytes from pragma_page_count(), pragma_page_size();
 
+-- size_of_definitions
+-- Count the current definitions of a tenant, with their bytes.
+SELECT count(*) AS definitions, coalesce(sum(length(cast(definition_versions.body as blob))), 0) AS bytes
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL;
+
 -- sizes_of_tables
 -- Read the size of each table with its indexes.
 select s.tbl_name as name, sum(d.pgsize) as bytes, null as rows from dbstat d join sqlite_schema s on s.name = d.name

@@ -13,8 +13,8 @@ from runlane.errors import InvalidDefinitions
 from runlane.store.definitions import pins_json
 
 _MAX_PINS: Final = 20_000
-# The pins of all definitions of a tenant together, which each sync computes again: about 100 MB.
-_MAX_ALL_PINS: Final = 1_000_000
+# The pins of all definitions of a tenant together, which each sync reads and computes: about 30 MB.
+_MAX_ALL_PINS: Final = 300_000
 
 
 class Pins:

@@ -24,6 +24,7 @@ from runlane.catalog.pins import Pins
 from runlane.catalog.schedule_sync import ScheduleChanges, schedule_changes
 from runlane.definitions.checks.environment import Environment
 from runlane.definitions.dependencies import uses
+from runlane.definitions.files import MAX_BYTES, MAX_DEFINITIONS
 from runlane.definitions.loader import LoadedDefinitions, check_loaded
 from runlane.definitions.problem import KIND_WORDS, Location, Problem, Severity, refuse
 from runlane.definitions.schema.definition import Definition, Kind, McpServer, Orchestration, Tool
@@ -40,7 +41,7 @@ from runlane.errors import Conflict, InvalidDefinitions, InvalidRequest
 from runlane.store.access.audit import append_audit
 from runlane.store.access.quotas import check_one_more
 from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
-from runlane.store.definition_rows import KEEP_VERSIONS, PUT, REMOVE, TOUCH, Rows, read_rows
+from runlane.store.definition_rows import KEEP_VERSIONS, PUT, REMOVE, TOUCH, Rows, check_stored, read_rows
 from runlane.store.definitions import load_all
 from runlane.store.events.run_ends import set_run_listeners
 from runlane.store.queue.tenant_lanes import check_tenant_lanes, settle_tenant_lanes
@@ -348,6 +349,8 @@ async def _write(
         changes = ((KEEP_VERSIONS, plan.versions), (PUT, plan.put), (TOUCH, plan.touch), (REMOVE, plan.remove))
         for statement, members in changes:
             await session.fetch(statement, members, tenant=tenant)
+        if plan.versions:
+            await check_stored(session, tenant, MAX_DEFINITIONS, MAX_BYTES)
         await settle_tenant_lanes(session, tenant, plan.lanes, max_lanes)
         await plan.schedules.settle(session, tenant, actor)
         await set_run_listeners(session, tenant, plan.triggers)
