@@ -219,7 +219,7 @@ async def _validation(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     known = cast("HTTPException", error)
-    code = _CODES.get(known.status_code, "error")
+    code: str = getattr(known, "code", None) or _CODES.get(known.status_code, "error")
     message = str(known.detail)
     if known.status_code == 404 and message == "Not Found":
         message = f"{request.url.path} does not exist. See /docs for the paths."
