@@ -16,8 +16,8 @@ from runlane.definitions.scope import ALL_TOOLS, DefinitionScope, ParsedDefiniti
 
 # A definition is refused because of its first cycle; to find a cycle takes time for every link.
 _MAX_CYCLES: Final = 50
-# "all" is a node of its own; otherwise each agent would have a link to every tool.
-_ALL: Final = f"tool:{ALL_TOOLS}"
+# "all" is a node of its own, which no tool has; otherwise each agent would have a link to every tool.
+_ALL: Final = ALL_TOOLS
 
 # The links of each definition, by kind and name. A link of an orchestration has the step that makes it.
 Links = Mapping[str, Mapping[str, str]]
@@ -34,7 +34,7 @@ def check_nesting(given: Sequence[ParsedDefinition], scope: DefinitionScope, pro
     for tool in scope.tools.values():
         if tool.called_orchestration is not None:
             whole[f"tool:{tool.name}"] = {f"orchestration:{tool.called_orchestration}": ""}
-    whole[_ALL] = {name: "" for name in whole if name.startswith("tool:") and name != _ALL}
+    whole[_ALL] = {name: "" for name in whole if name.startswith("tool:")}
     _check_orchestrations(given, whole, problems)
     _check_agents(given, inner, problems)
 
@@ -64,8 +64,8 @@ def _links_of_agents(scope: DefinitionScope) -> dict[str, Mapping[str, str]]:
     }
     links[_ALL] = dict.fromkeys(links, "")
     for agent in scope.agents.values():
-        tools = [ALL_TOOLS] if ALL_TOOLS in agent.tools else agent.tools
-        links[f"agent:{agent.id}"] = dict.fromkeys((f"tool:{name}" for name in tools), "")
+        names = [_ALL] if ALL_TOOLS in agent.tools else [f"tool:{name}" for name in agent.tools]
+        links[f"agent:{agent.id}"] = dict.fromkeys(names, "")
     return links
 
 
@@ -107,7 +107,7 @@ def _check_agents(given: Sequence[ParsedDefinition], links: Links, problems: Pro
         if frozenset(cycle) not in reported:
             reported.add(frozenset(cycle))
             fix = 'Name the tools of the agent instead of "all".' if _ALL in cycle else "Break the cycle."
-            path = " -> ".join("all" if item == _ALL else item.replace(":", " ") for item in cycle)
+            path = " -> ".join(item.replace(":", " ") for item in cycle)
             problems.error(parsed.location.at(field=field), f"The agent would call itself endlessly: {path}. {fix}")
 
 
