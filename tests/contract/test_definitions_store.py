@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from runlane.catalog import pins as catalog_pins
 from runlane.catalog import sync as sync_store
 from runlane.catalog.sync import SyncReport, sync_definitions
 from runlane.definitions.loader import parse_bodies
 from runlane.definitions.schema.definition import Agent, Orchestration
-from runlane.errors import InvalidDefinitions, NotFound, UnknownDefinition
+from runlane.errors import Conflict, InvalidDefinitions, NotFound, UnknownDefinition
 from runlane.settings import Settings
 from runlane.store import definitions as definition_store
 from runlane.store.access.audit import list_audit
@@ -363,3 +364,35 @@ def test_kept_definitions_are_bounded() -> None:
     assert kept.get("agent", "9") is not None
     assert kept._bytes <= 100
     assert sum(size for _, size in kept._found.values()) == kept._bytes
+
+
+async def test_the_pins_of_all_definitions_together_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each agent with all tools has a pin for each tool, so a short request can describe gigabytes of pins."""
+    tools = [{"name": f"t{number}", "url": "https://example.com"} for number in range(10)]
+    agents = [{"id": f"a{number}", "tools": ["all"]} for number in range(10)]
+    loaded = parse_bodies({"tools": tools, "agents": agents})
+    monkeypatch.setattr(catalog_pins, "_MAX_ALL_PINS", 109)
+    with pytest.raises(InvalidDefinitions, match="more than 109"):
+        await sync_definitions(store.database, "default", loaded, actor="test")
+    monkeypatch.setattr(catalog_pins, "_MAX_ALL_PINS", 110)
+    await sync_definitions(store.database, "default", loaded, actor="test")
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MAX_DEFINITIONS", 3), ("MAX_BYTES", 20_000)])
+async def test_the_definitions_of_a_tenant_are_bounded_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    """Each sync and each check of one definition reads all of them."""
+    monkeypatch.setattr(sync_store, bound, most)
+
+    async def put(count: int) -> SyncReport:
+        agents = [{"id": f"a{number}", "system_prompt": "x" * 5000} for number in range(count)]
+        return await sync_definitions(
+            store.database, "default", parse_bodies({"agents": agents}), actor="test", remove_missing=True
+        )
+
+    await put(3)
+    with pytest.raises(Conflict, match="would have 4 definitions"):
+        await put(4)
+    assert len(await list_definitions(store.database, "default", "agent")) == 3
+    assert len((await put(2)).of("removed")) == 1

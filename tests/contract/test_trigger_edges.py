@@ -16,6 +16,8 @@ from runlane.store.access.tenants import create_tenant
 from runlane.store.events.outcomes import Decision, claim_pairs, decide_pair, match_events
 from runlane.store.events.reading import find_event
 from runlane.store.events.waiting import OpenMatch, earlier_events, unsearched_waits, waits_for
+from runlane.store.orchestration import resume
+from runlane.store.orchestration.resume import store_event
 from runlane.store.orchestration.waits import NewWait
 from runlane.store.sql.database import Session
 from runlane.store.sql.statement import Statement
@@ -152,3 +154,34 @@ async def test_a_search_for_many_new_waits_continues_in_the_next_pass(
     search = WaitingRuns(await app.connect()).search
     assert [await search() for _ in range(4)] == [True, True, True, False]
     assert {await store.status(run_id) for run_id in runs} == {Status.QUEUED}
+
+
+async def test_a_run_with_too_much_unread_stops_no_other_waiting_run(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = await waiting(store, "default", "pay", lookback_us=3_600_000_000)
+    other = await waiting(store, "default", "pay")
+    await store_event(store.database, full, "other", "x" * 900, "test")
+    monkeypatch.setattr(resume, "MAX_UNREAD_BYTES", 1000)
+    sent = await app.broadcast("order.paid", {"note": "y" * 200})
+    await evaluate(app)
+    assert [await store.status(run_id) for run_id in (full, other)] == [Status.PAUSED, Status.QUEUED]
+    (outcome,) = (await outcomes(app, sent.event_id)).values()
+    assert outcome.outcome is Outcome.PENDING
+    # When the run has read what it had, the event resumes it.
+    await store.sql("update run_waits set settled_at = 1 where kind = 'sent'")
+    await store.sql("update event_outcomes set claimed_until = 1")
+    await evaluate(app)
+    assert await store.status(full) is Status.QUEUED
+
+
+async def test_a_wait_that_cannot_be_searched_stops_no_other(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await app.broadcast("order.paid", {"note": "y" * 200})
+    full = await waiting(store, "default", "pay", lookback_us=3_600_000_000)
+    await store_event(store.database, full, "other", "x" * 900, "test")
+    other = await waiting(store, "default", "pay", lookback_us=3_600_000_000)
+    monkeypatch.setattr(resume, "MAX_UNREAD_BYTES", 1000)
+    assert await WaitingRuns(await app.connect()).search() is False
+    assert [await store.status(run_id) for run_id in (full, other)] == [Status.PAUSED, Status.QUEUED]

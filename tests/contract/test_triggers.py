@@ -15,6 +15,7 @@ from runlane.maintenance.retention import Retention
 from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, set_tenant
 from runlane.store.events.outcomes import claim_pairs, match_events
 from runlane.store.events.reading import find_event, list_events, outcomes_of_event, outcomes_of_trigger
+from runlane.triggers import evaluator as evaluator_module
 from runlane.triggers.evaluator import TriggerEvaluator
 from runlane.triggers.replay import replay_trigger
 from tests.harness import Store, completed, dead
@@ -292,11 +293,63 @@ async def test_a_task_that_this_process_lacks_is_left_to_others(app: App, store:
     async with App(store.settings) as without_tasks:
         await evaluate(without_tasks)
         assert (await outcomes(app, sent.event_id))["on-paid"].outcome is Outcome.PENDING
-        await store.sql("update event_outcomes set claimed_until = 1")
-        await store.sql("update stored_events set received_at = received_at - 61000000")
+        await store.sql("update event_outcomes set claimed_until = 1, created_at = created_at - 61000000")
         await evaluate(without_tasks)
     found = (await outcomes(app, sent.event_id))["on-paid"]
     assert (found.outcome, "ship" in (found.reason or "")) == (Outcome.FAILED, True)
+
+
+async def test_an_event_that_has_waited_for_an_evaluator_is_left_to_others_as_well(app: App, store: Store) -> None:
+    """Events of another tenant, or an outage, may delay the first evaluation; that must not decide its outcome."""
+    await app.sync({"triggers": [PAID]})
+    sent = await app.broadcast("order.paid", {"order": 1, "who": "x"})
+    await store.sql("update stored_events set received_at = received_at - 3600000000")
+    async with App(store.settings) as without_tasks:
+        evaluator = await evaluator_of(without_tasks)
+        await store.database.transact(match_events)
+        await store.sql("update event_outcomes set created_at = created_at - 3600000000")
+        await evaluator.run_once()
+        await evaluator.stop()
+    assert (await outcomes(app, sent.event_id))["on-paid"].outcome is Outcome.PENDING
+    await store.sql("update event_outcomes set claimed_until = 1")
+    await evaluate(app)
+    assert (await outcomes(app, sent.event_id))["on-paid"].outcome is Outcome.STARTED
+
+
+async def test_a_replayed_event_is_retried_like_a_new_one(app: App, store: Store) -> None:
+    sent = await app.broadcast("order.paid", {"order": 1, "who": "x"})
+    await evaluate(app)
+    await app.sync({"triggers": [PAID]})
+    await store.sql("update stored_events set received_at = received_at - 3600000000")
+    await replay_trigger(
+        store.database, "default", "on-paid", from_us=0, until_us=None, after=None, limit=10, dry_run=False, actor="x"
+    )
+    await store.sql("update event_outcomes set created_at = created_at - 3600000000")
+    async with App(store.settings) as without_tasks:
+        await evaluate(without_tasks)
+    assert (await outcomes(app, sent.event_id))["on-paid"].outcome is Outcome.PENDING
+
+
+async def test_a_pair_that_cannot_be_decided_does_not_stop_the_others(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await app.sync({"triggers": [PAID, {**PAID, "id": "broken"}]})
+    sent = await app.broadcast("order.paid", {"order": 1, "who": "x"})
+    decide = evaluator_module.decide_pair
+
+    async def broken(database: Any, pair: Any, decision: Any) -> Any:
+        if pair.trigger_id == "broken" and decision.outcome is Outcome.STARTED:
+            raise ValueError("a flaw")
+        return await decide(database, pair, decision)
+
+    monkeypatch.setattr(evaluator_module, "decide_pair", broken)
+    await evaluate(app)
+    found = await outcomes(app, sent.event_id)
+    assert (found["on-paid"].outcome, found["broken"].outcome) == (Outcome.STARTED, Outcome.PENDING)
+    await store.sql("update event_outcomes set claimed_until = 1, created_at = created_at - 61000000")
+    await evaluate(app)
+    ended = (await outcomes(app, sent.event_id))["broken"]
+    assert (ended.outcome, "flaw" in (ended.reason or "")) == (Outcome.FAILED, False)
 
 
 async def test_a_replay_starts_what_was_filtered_failed_or_earlier(app: App, store: Store) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from runlane.domain.run import ORCHESTRATION, Status
 from runlane.errors import WrongState
-from runlane.store.orchestration import inbox
+from runlane.store.orchestration import inbox, resume
 from runlane.store.orchestration.fork import fork_run, step_number
 from runlane.store.orchestration.inbox import InboxFilter
-from runlane.store.orchestration.resume import MAX_SENT, answer_wait, store_event
+from runlane.store.orchestration.resume import MAX_SENT, answer_by_event, answer_wait, store_event
 from runlane.store.orchestration.steps import (
     RECORD_STEPS,
     SNAPSHOT_PATH,
@@ -324,3 +324,30 @@ async def test_running_time_is_that_of_the_ended_attempts(store: Store) -> None:
     assert 0 <= await running_seconds(store.database, claimed.run_id) < 60
     await store.sql("update run_attempts set started_at = ended_at - 5000000")
     assert await running_seconds(store.database, claimed.run_id) == 5.0
+
+
+async def test_what_a_run_has_not_read_is_bounded_in_bytes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker reads all answers and stored events of a run at once."""
+    monkeypatch.setattr(resume, "MAX_UNREAD_BYTES", 1000)
+    claimed = await paused(store, question("ask"), question("pay", "event", name="payment"))
+    for _ in range(3):
+        await store_event(store.database, claimed.run_id, "other", "x" * 300, "test")
+    for change in (
+        store_event(store.database, claimed.run_id, "other", "x" * 300, "test"),
+        store_event(store.database, claimed.run_id, "payment", "x" * 300, "test"),
+        answer_wait(store.database, claimed.run_id, "ask", "x" * 300, "Ann"),
+        answer_by_event(store.database, claimed.run_id, "pay", "event", "x" * 300),
+    ):
+        with pytest.raises(WrongState, match="has not read"):
+            await change
+    await answer_wait(store.database, claimed.run_id, "ask", "yes", "Ann")
+    assert sum(wait.answered for wait in await read_waits(store.database, claimed.run_id)) == 4
+
+
+async def test_one_large_answer_is_stored_if_nothing_else_is_unread(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resume, "MAX_UNREAD_BYTES", 1000)
+    claimed = await paused(store)
+    await answer_wait(store.database, claimed.run_id, "approve", "x" * 2000, "Ann")
+    assert await store.status(claimed.run_id) is Status.QUEUED

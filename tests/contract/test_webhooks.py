@@ -321,6 +321,17 @@ async def test_included_results_are_bounded(store: Store) -> None:
     assert (large["result"], large["result_url"]) == (None, large["url"])
 
 
+async def test_the_content_of_memory_runs_is_not_included(store: Store) -> None:
+    """It needs memory:read, which a reader of deliveries and the owner of an endpoint may lack."""
+    await endpoint(store, types=["run.completed"], include=["input", "result"])
+    await store.add(target="runlane.memory.import", input='{"entries":["private"]}')
+    (claimed,) = await store.claim(await store.worker(), targets=["runlane.memory.import"])
+    await store.finish(claimed, completed('{"entries":1}'))
+    (delivery,) = await claim(store)
+    assert json.loads(delivery.body)["data"]["input"] is None
+    assert "private" not in delivery.body
+
+
 async def test_a_claimed_delivery_is_leased_and_fenced(store: Store) -> None:
     await endpoint(store)
     await send(store)

@@ -51,7 +51,8 @@ definitions/
 ```
 
 A file contains one definition or a list of definitions; the folder determines their kind. Files that do not end in
-`.json` and hidden files are ignored. A file has at most 8 MiB, a definition 2 MiB, an orchestration 500 steps.
+`.json` and hidden files are ignored. A file has at most 8 MiB, a definition 2 MiB, an orchestration 500 steps, and a
+tenant 10,000 definitions with 64 MiB together.
 
 `runlane validate` reports each problem with the file, the definition, the step, the field and the fix. `runlane sync`
 stores the directory in the database, `runlane dev` does so whenever a file changes. Definitions without a file stay

@@ -206,3 +206,41 @@ def test_an_agent_may_leave_missing_tools_out() -> None:
     assert 'The tool "x" does not exist' in only(warnings(loaded))
     assert only(warnings(loaded)).endswith("The agent works without it.")
     assert only(errors(load(agents=[{**agent, "on_missing_tools": "fail"}])))
+
+
+class _CountedServers(dict[str, Any]):
+    lookups = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.lookups += 1
+        return super().__contains__(name)
+
+
+def test_the_name_of_a_tool_is_compared_with_servers_a_bounded_number_of_times() -> None:
+    """Each comparison of a name of a megabyte takes a millisecond."""
+    scope = scope_of(())
+    scope.servers = servers = _CountedServers()
+    assert scope.server_of("a" + "_" * 100_000) is None
+    assert 0 < servers.lookups <= 128
+
+
+def test_cycles_through_agents_and_tools_are_found_and_bounded() -> None:
+    loaded = load(
+        orchestrations=[
+            {
+                "id": "top",
+                "steps": [step("one", "agent", agent_id="clerk"), step("two", "orchestration", orchestration_id="end")],
+            },
+            call("end"),
+            {"id": "before", "steps": [step("s", "orchestration", orchestration_id="top")]},
+        ],
+        agents=[{"id": "clerk", "tools": ["report"]}],
+        tools=[{"name": "report", "tool_type": "orchestration", "orchestration_id": "top"}],
+    )
+    assert only(errors(loaded)) == (
+        'orchestration "top", step "one": The orchestration would start itself endlessly: top -> top. Break the cycle.'
+    )
+    many = [
+        {"id": f"o{n}", "steps": [step("s", "orchestration", orchestration_id=f"o{(n + 1) % 60}")]} for n in range(60)
+    ]
+    assert len(errors(load(orchestrations=many))) == 50

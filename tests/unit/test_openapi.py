@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runlane.catalog.importers import openapi
 from runlane.catalog.importers.openapi import ImportedTools, import_openapi
 from runlane.definitions.loader import check_loaded, parse_bodies
 from runlane.definitions.schema.definition import Tool
@@ -358,3 +359,38 @@ def test_no_description_breaks_the_import(item: dict[str, Any], schema: Any) -> 
     found = import_openapi(document)
     loaded = check_loaded(parse_bodies({"tools": found.tools}), ())
     assert [str(problem) for problem in loaded.errors] == []
+
+
+def test_operations_that_share_parts_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A description of some hundred kilobytes can describe gigabytes of tools and notes, by $ref."""
+    parameters = [{"name": f"p{number}", "in": "cookie"} for number in range(50)]
+    paths = {f"/x{number}": {"$ref": "#/paths/~1shared"} for number in range(20)}
+    shared: dict[str, Any] = {"parameters": parameters, "get": {}}
+    found = import_openapi(spec({**paths, "/shared": shared}))
+    assert len(found.tools) == 21
+    assert len(found.notes) == 21 * 20
+    schema = {"type": "string", "enum": [f"value {number}" for number in range(1000)]}
+    shared = {"parameters": [{"name": "a", "in": "header", "schema": schema}], "get": {}}
+    document = spec({**paths, "/shared": shared})
+    assert len(import_openapi(document).tools) == 21
+    for bound, problem in (("MAX_TOOLS_BYTES", "bytes in total"), ("MAX_PARTS", "parts")):
+        with monkeypatch.context() as patch:
+            patch.setattr(openapi, bound, 10_000)
+            with pytest.raises(InvalidRequest, match=problem):
+                import_openapi(document)
+
+
+def test_operations_with_too_many_or_too_long_parameters_are_left_out() -> None:
+    # Equal names get suffixes, one character longer for each of them.
+    same = [{"name": "-" * (number + 1), "in": "query"} for number in range(201)]
+    assert "201 parameters" in left_out({"parameters": same})
+    assert "characters" in left_out({"parameters": [{"name": "n" * 201, "in": "query"}]})
+
+
+def test_read_only_fields_leave_the_list_of_required_ones() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"id": {"type": "string", "readOnly": True}, "name": {"type": "string"}},
+        "required": ["id", "name"],
+    }
+    assert one(json_body(schema), "post").input_schema["required"] == ["name"]

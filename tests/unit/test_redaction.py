@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from runlane.errors import TooManySecrets
-from runlane.redaction import LOGS, REDACTED, LogRedactor, RedactedStream, Redactor, is_hidable
+from runlane.redaction import LOGS, REDACTED, LogRedactor, RedactedStream, Redactor, forms, is_hidable
+from runlane.redaction.forms import HEAD
 from runlane.settings import Settings, redact_settings
 
 VALUE = 's3cr/t+"va lü\\e&'
@@ -334,3 +336,27 @@ def test_a_run_gets_no_value_that_could_not_be_taken_out() -> None:
         redactor.learn_all(many)
     assert redactor.size_bytes <= 20_000
     assert redactor.clean("value-0000-00000000") == REDACTED
+
+
+def test_text_with_the_beginning_of_a_long_value_alone_costs_no_encoding_of_the_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To encode a value of 20 kB takes milliseconds, and a tenant could ask for it with each string of its output."""
+    value = "".join(chr(0xC0 + number % 300) for number in range(20_000))
+    redactor = Redactor([value])
+    computed: list[str] = []
+    encode = forms._forms
+
+    def counted(text: str) -> Iterator[str]:
+        computed.append(text)
+        return encode(text)
+
+    monkeypatch.setattr(forms, "_forms", counted)
+    texts = [value[:HEAD], f"{value[:1000]} and {value[-1000:]}", value[:-1] + "x"]
+    assert redactor.clean_value(texts) == texts
+    assert computed == []
+    assert redactor.clean(f"a {value} b") == f"a {REDACTED} b"
+    # Text of many beginnings is searched as a whole.
+    periodic = "abcdefgh" * 2000
+    redactor = Redactor([f"{periodic}!{periodic}"])
+    assert redactor.clean(f"{periodic * 3}{periodic}!{periodic}") == f"{periodic * 3}{REDACTED}"

@@ -1864,15 +1864,18 @@ FROM changed JOIN run_inputs ON run_inputs.run_id = changed.id LEFT OUTER JOIN r
 -- claim_outcomes
 -- Claim events and triggers to evaluate, for a moment.
 WITH open_pairs AS
-(SELECT event_outcomes.event_id AS event_id, event_outcomes.trigger AS trigger
+(SELECT event_outcomes.event_id AS event_id, event_outcomes.trigger AS trigger, event_outcomes.claimed_until AS
+    claimed_until
 FROM event_outcomes
 WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY event_outcomes.claimed_until
 LIMIT 20 FOR UPDATE SKIP LOCKED)
-UPDATE event_outcomes SET claimed_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($1::FLOAT *
-    $2::INTEGER AS BIGINT)) FROM open_pairs WHERE event_outcomes.event_id = open_pairs.event_id AND
-    event_outcomes.trigger = open_pairs.trigger RETURNING event_outcomes.event_id, event_outcomes.trigger,
-    event_outcomes.tenant;
+UPDATE event_outcomes SET created_at=CASE WHEN (open_pairs.claimed_until = 0) THEN (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint ELSE event_outcomes.created_at END, claimed_until=((date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + CAST($1::FLOAT * $2::INTEGER AS BIGINT)) FROM open_pairs WHERE
+    event_outcomes.event_id = open_pairs.event_id AND event_outcomes.trigger = open_pairs.trigger RETURNING
+    event_outcomes.event_id, event_outcomes.trigger, event_outcomes.tenant, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint - event_outcomes.created_at AS age_us;
 
 -- claim_quarantined
 -- Assign quarantined runs to a worker, and increase their fencing tokens.
@@ -2646,6 +2649,12 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter
     webhook_endpoints.failures, webhook_endpoints.failed_messages, webhook_endpoints.first_failure_at,
     webhook_endpoints.last_success_at, webhook_endpoints.probe_at, webhook_endpoints.paid_until,
     webhook_endpoints.served_at, webhook_endpoints.version, webhook_endpoints.created_at, webhook_endpoints.updated_at;
+
+-- credentials_of_tenant
+-- Read the credentials of a tenant.
+SELECT provider_states.credential
+FROM provider_states
+WHERE provider_states.credential LIKE $1::VARCHAR ESCAPE '\';
 
 -- crons_of_threads
 -- Check whether threads have crons.
@@ -8608,8 +8617,7 @@ FROM (SELECT $1::VARCHAR AS thread, $2::VARCHAR AS ns, $3::VARCHAR AS id) AS bat
 -- read_claimed_events
 -- Read the events that an evaluator has claimed.
 SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events.key,
-    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at,
-    (date_part('epoch', clock_timestamp()) * 1000000)::bigint - stored_events.received_at AS age_us
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
 FROM stored_events
 WHERE stored_events.id = any ($1::TEXT[]);
 
@@ -11164,12 +11172,6 @@ LIMIT $21::INTEGER) AS found;
 UPDATE webhook_deliveries SET status='pending', next_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint WHERE
     webhook_deliveries.endpoint_id = $1::VARCHAR AND webhook_deliveries.status = 'held' RETURNING webhook_deliveries.id;
 
--- sent_events
--- Read the sent events that a run has not consumed.
-SELECT count(*) AS kept
-FROM run_waits
-WHERE run_waits.run_id = $1::VARCHAR AND run_waits.kind = 'sent' AND run_waits.settled_at IS NULL;
-
 -- sessions_of_threads
 -- Find the chat sessions of threads of agents.
 SELECT threads.session_id
@@ -11413,6 +11415,14 @@ WHERE runs.worker_id = workers.id AND runs.status = 'running')) RETURNING worker
 -- size_of_database
 -- Read the size of the database.
 select pg_database_size(current_database()) as bytes;
+
+-- size_of_definitions
+-- Count the current definitions of a tenant, with their bytes.
+SELECT count(*) AS definitions, coalesce(sum(octet_length(definition_versions.body)), 0) AS bytes
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = $1::VARCHAR AND definitions.removed_at IS NULL;
 
 -- sizes_of_tables
 -- Read the size of each table with its indexes, and its estimated number of rows.
@@ -12567,6 +12577,13 @@ SELECT stored_events.id, stored_events.tenant, stored_events.name
 FROM stored_events
 WHERE stored_events.matched_at IS NULL ORDER BY stored_events.id
 LIMIT 100 FOR UPDATE SKIP LOCKED;
+
+-- unread_answers
+-- Count the answers and sent events that the worker of a run has not read, with their bytes.
+SELECT count(*) FILTER (WHERE run_waits.kind = 'sent') AS sent, coalesce(sum(octet_length(run_waits.answer)), 0) AS
+    bytes
+FROM run_waits
+WHERE run_waits.run_id = $1::VARCHAR AND run_waits.answered_at IS NOT NULL AND run_waits.settled_at IS NULL;
 
 -- unsearched_waits
 -- Find new waits that were not compared with earlier events.

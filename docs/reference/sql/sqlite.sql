@@ -1083,13 +1083,16 @@ FROM json_each(?) AS changed_members) AS changed JOIN run_inputs ON run_inputs.r
 -- claim_outcomes
 -- Claim events and triggers to evaluate, for a moment.
 WITH open_pairs AS
-(SELECT event_outcomes.event_id AS event_id, event_outcomes."trigger" AS "trigger"
+(SELECT event_outcomes.event_id AS event_id, event_outcomes."trigger" AS "trigger", event_outcomes.claimed_until AS
+    claimed_until
 FROM event_outcomes
 WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT now_us() AS now_us_1) ORDER BY
     event_outcomes.claimed_until
 LIMIT 20 OFFSET ?)
-UPDATE event_outcomes SET claimed_until=(now_us() + CAST(? * ? AS BIGINT)) FROM open_pairs WHERE event_outcomes.event_id
-    = open_pairs.event_id AND event_outcomes."trigger" = open_pairs."trigger" RETURNING event_id, "trigger", tenant;
+UPDATE event_outcomes SET created_at=CASE WHEN (open_pairs.claimed_until = 0) THEN now_us() ELSE
+    event_outcomes.created_at END, claimed_until=(now_us() + CAST(? * ? AS BIGINT)) FROM open_pairs WHERE
+    event_outcomes.event_id = open_pairs.event_id AND event_outcomes."trigger" = open_pairs."trigger" RETURNING
+    event_id, "trigger", tenant, now_us() - created_at AS age_us;
 
 -- claim_quarantined
 -- Assign quarantined runs to a worker, and increase their fencing tokens.
@@ -1768,6 +1771,12 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, types, filter
     ?, ?, now_us(), now_us()) RETURNING id, tenant, kind, url, description, types, filter, include, headers, signature,
     rate_per_second, max_in_flight, ordered, enabled, disabled_reason, disabled_at, failures, failed_messages,
     first_failure_at, last_success_at, probe_at, paid_until, served_at, version, created_at, updated_at;
+
+-- credentials_of_tenant
+-- Read the credentials of a tenant.
+SELECT provider_states.credential
+FROM provider_states
+WHERE provider_states.credential LIKE ? ESCAPE '\';
 
 -- crons_of_threads
 -- Check whether threads have crons.
@@ -7094,8 +7103,7 @@ FROM json_each(?) AS batch_members) AS batch JOIN checkpoint_writes ON checkpoin
 -- read_claimed_events
 -- Read the events that an evaluator has claimed.
 SELECT stored_events.id, stored_events.tenant, stored_events.name, stored_events.sent_id, stored_events."key",
-    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at,
-    now_us() - stored_events.received_at AS age_us
+    stored_events.data, stored_events.source, stored_events.depth, stored_events.received_at, stored_events.matched_at
 FROM stored_events
 WHERE stored_events.id in (select value from json_each(?));
 
@@ -9253,12 +9261,6 @@ LIMIT ? OFFSET ?) AS found;
 UPDATE webhook_deliveries SET status='pending', next_at=now_us() WHERE webhook_deliveries.endpoint_id = ? AND
     webhook_deliveries.status = 'held' RETURNING id;
 
--- sent_events
--- Read the sent events that a run has not consumed.
-SELECT count(*) AS kept
-FROM run_waits
-WHERE run_waits.run_id = ? AND run_waits.kind = 'sent' AND run_waits.settled_at IS NULL;
-
 -- sessions_of_threads
 -- Find the chat sessions of threads of agents.
 SELECT threads.session_id
@@ -9438,6 +9440,14 @@ WHERE runs.worker_id = workers.id AND runs.status = 'running')) RETURNING id;
 -- size_of_database
 -- Read the size of the database.
 select page_count * page_size as bytes from pragma_page_count(), pragma_page_size();
+
+-- size_of_definitions
+-- Count the current definitions of a tenant, with their bytes.
+SELECT count(*) AS definitions, coalesce(sum(length(cast(definition_versions.body as blob))), 0) AS bytes
+FROM definitions JOIN definition_versions ON definition_versions.tenant = definitions.tenant AND
+    definition_versions.kind = definitions.kind AND definition_versions.id = definitions.id AND
+    definition_versions.version = definitions.version
+WHERE definitions.tenant = ? AND definitions.removed_at IS NULL;
 
 -- sizes_of_tables
 -- Read the size of each table with its indexes.
@@ -10293,6 +10303,13 @@ SELECT stored_events.id, stored_events.tenant, stored_events.name
 FROM stored_events
 WHERE stored_events.matched_at IS NULL ORDER BY stored_events.id
 LIMIT 100 OFFSET ?;
+
+-- unread_answers
+-- Count the answers and sent events that the worker of a run has not read, with their bytes.
+SELECT count(*) FILTER (WHERE run_waits.kind = 'sent') AS sent, coalesce(sum(length(cast(run_waits.answer as blob))), 0)
+    AS bytes
+FROM run_waits
+WHERE run_waits.run_id = ? AND run_waits.answered_at IS NOT NULL AND run_waits.settled_at IS NULL;
 
 -- unsearched_waits
 -- Find new waits that were not compared with earlier events.

@@ -33,6 +33,8 @@ from runlane.templates.json_schema import misfit
 MAX_DEPTH: Final = 3
 _DELEGATED_CALLS: Final = 100
 _SHOWN: Final = 200
+_SHOWN_NAMES: Final = 200
+_COMPARED_CALLS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +187,15 @@ async def _use_tools(
 ) -> None:
     """Make the calls concurrently and add their results to the conversation, in their order."""
     turn = conversation.turn - 1
+    # An answer may have thousands of calls, and each comparison of names takes milliseconds.
+    names = box.names[:_SHOWN_NAMES]
+    compared = names if len(calls) <= _COMPARED_CALLS else []
 
     async def use(call: ToolCall) -> ToolResult:
         key = f"{turn}/{call.id}"
         usable = box.find(call.name)
         if usable is None:
-            message = f"No tool {call.name!r} exists{nearest(call.name, box.names)}. Tools: {', '.join(box.names)}."
+            message = f"No tool {call.name!r} exists{nearest(call.name, compared)}. Tools: {', '.join(names)}."
             return await refuse_call(context, journal, key, call, message[:_SHOWN])
         problem = "its arguments are not JSON"
         if INVALID_JSON not in call.arguments:

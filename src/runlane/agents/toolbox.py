@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from runlane.agents.journal import Journal
+from runlane.definitions.schema.base import MAX_ID_CHARACTERS
 from runlane.definitions.schema.definition import Agent, Effect, McpServer, Tool
 from runlane.definitions.schema.step import Step
 from runlane.domain.events import EventType
@@ -162,7 +163,7 @@ def _server_of(services: RunServices, name: str) -> McpServer | None:
     """Return the MCP server of a tool's name. The name of a server may contain the separator too."""
     if name in services.tools or name in services.tasks:
         return None
-    parts = name.split(BETWEEN)
+    parts = name[: MAX_ID_CHARACTERS + len(BETWEEN)].split(BETWEEN)
     candidates = (BETWEEN.join(parts[:end]) for end in range(1, len(parts)))
     return next((services.servers[server] for server in candidates if server in services.servers), None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -12,12 +13,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from runlane.api.auth import known_principal
 from runlane.api.error_responses import BodyTooLarge, problem
 from runlane.api.router import RawRoute
 from runlane.event_loop.offload import LARGE_BYTES
 
 # An API key as JSON fits into this size.
 SMALL_BYTES: Final = 4096
+# The large bodies of a tenant in progress, in bodies of the largest size.
+_CONCURRENT: Final = 4
 
 
 async def read_bounded(request: Request, most: int) -> bytes:
@@ -30,12 +34,64 @@ async def read_bounded(request: Request, most: int) -> bytes:
     return bytes(body)
 
 
-class BodyLimit:
-    """Reject a body by its declared length, or as soon as it exceeds the limit."""
+class BodiesLimited(HTTPException):
+    """A tenant has too many bytes of large bodies in progress."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+    code = "bodies_limited"
+
+    def __init__(self) -> None:
+        super().__init__(
+            429,
+            f"The tenant is sending more than {_CONCURRENT} requests of the largest size at once. Wait for their "
+            "responses, or send smaller requests.",
+            {"Retry-After": "1"},
+        )
+
+
+class _LargeBody:
+    """The bytes of one large body, counted for its tenant until the response begins. A small body is not counted."""
+
+    def __init__(self, counts: Counter[str], most: int, scope: Scope) -> None:
+        self._counts = counts
+        self._most = most
+        self._scope = scope
+        self._arrived = 0
+        self._owner = ""
+
+    def add(self, size: int) -> None:
+        """Count bytes that have arrived. Raise BodiesLimited if the tenant has too many."""
+        self._arrived += size
+        if self._arrived <= LARGE_BYTES:
+            return
+        if not self._owner:
+            principal = known_principal(Request(self._scope))
+            # A path without a key, such as that of a webhook source, counts on its own.
+            self._owner = self._scope["path"] if principal is None else principal.tenant
+            size = self._arrived
+        self._counts[self._owner] += size
+        if self._counts[self._owner] > self._most:
+            raise BodiesLimited
+
+    def release(self) -> None:
+        """Stop counting the body. Safe to call twice."""
+        if self._owner:
+            self._counts[self._owner] -= self._arrived
+            if self._counts[self._owner] <= 0:
+                del self._counts[self._owner]
+        self._arrived, self._owner = 0, ""
+
+
+class BodyLimit:
+    """Reject a body by its declared length, or as soon as it exceeds the limit.
+
+    A parsed body takes up to twenty times its bytes, so the bytes of large bodies are also limited for each tenant.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int, counts: Counter[str]) -> None:
+        """`counts` are the bytes of large bodies in progress, by tenant."""
         self._app = app
         self._limit = limit
+        self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,17 +103,27 @@ class BodyLimit:
                 await problem(413, "too_large", str(error.detail))(scope, receive, send)
                 return
         arrived = 0
+        large = _LargeBody(self._counts, _CONCURRENT * self._limit, scope)
 
         async def counted() -> Message:
             nonlocal arrived
             message = await receive()
             if message["type"] == "http.request":
-                arrived += len(message.get("body", b""))
+                size = len(message.get("body", b""))
+                arrived += size
                 if arrived > self._limit:
                     raise BodyTooLarge(self._limit)
+                large.add(size)
             return message
 
-        await self._app(scope, counted, send)
+        async def answering(message: Message) -> None:
+            large.release()
+            await send(message)
+
+        try:
+            await self._app(scope, counted, answering)
+        finally:
+            large.release()
 
 
 class LargeBodyRoute(RawRoute):
@@ -82,12 +148,17 @@ class _LargeRequest(Request):
     def __init__(self, request: Request, body: bytes) -> None:
         super().__init__(request.scope, request.receive)
         self._whole = body
+        self._parsed = False
+        self._content: Any = None
 
     async def body(self) -> bytes:
         return self._whole
 
     async def json(self) -> Any:
-        return await asyncio.to_thread(json.loads, self._whole)
+        if not self._parsed:
+            self._content = await asyncio.to_thread(json.loads, self._whole)
+            self._parsed = True
+        return self._content
 
 
 class SmallBodyRoute(RawRoute):

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from runlane.domain.validation import MAX_LISTED
 from runlane.errors import (
     InvalidDefinitions,
     InvalidFlowControl,
@@ -206,7 +207,7 @@ def rate_headers(quota: RateQuota | None) -> dict[str, str]:
 
 async def _validation(request: Request, error: Exception) -> Response:
     fields: list[dict[str, str]] = []
-    for item in cast("RequestValidationError", error).errors():
+    for item in cast("RequestValidationError", error).errors()[:MAX_LISTED]:
         if item["type"] == "json_invalid":
             reason = item.get("ctx", {}).get("error", "")
             return problem(400, "invalid_json", f"The body is not JSON: {reason} at character {item['loc'][-1]}.")
@@ -218,7 +219,7 @@ async def _validation(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     known = cast("HTTPException", error)
-    code = _CODES.get(known.status_code, "error")
+    code: str = getattr(known, "code", None) or _CODES.get(known.status_code, "error")
     message = str(known.detail)
     if known.status_code == 404 and message == "Not Found":
         message = f"{request.url.path} does not exist. See /docs for the paths."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
@@ -128,7 +129,8 @@ def build_api(
     if custom is not None:
         report_conflicts(custom, table)
         api.add_middleware(CustomRoutesFirst, custom=custom, own=table)
-    api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
+    api.state.large_bodies = Counter[str]()
+    api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes, counts=api.state.large_bodies)
     if settings.paused:
         api.add_middleware(ReadOnly)
     if access is RequestAccess.OPEN_ON_LOOPBACK:

@@ -64,9 +64,17 @@ async def export_bundle(
 ) -> dict[str, Any]:
     """Return a bundle of all current definitions, or of those in `only` and, `with_used`, all that they use."""
     rows, stored = await read_current(database, tenant)
-    found: dict[Key, Definition] = dict(zip(rows, stored, strict=True))
+    return await asyncio.to_thread(_bundle, dict(zip(rows, stored, strict=True)), exported_at, only, with_used)
+
+
+def _bundle(
+    found: Mapping[Key, Definition],
+    exported_at: str,
+    only: Mapping[Kind, Collection[str]] | None,
+    with_used: bool,
+) -> dict[str, Any]:
     if only is None:
-        return pack(stored, exported_at)
+        return pack(found.values(), exported_at)
     requested: set[Key] = set()
     for kind, names in only.items():
         for name in names:
@@ -74,7 +82,7 @@ async def export_bundle(
                 raise UnknownDefinition(kind, name, [known for other, known in found if other == kind])
             requested.add((kind, name))
     if with_used:
-        scope = scope_of(stored)
+        scope = scope_of(found.values())
         requested |= {key for start in requested for key in find_dependencies(start, scope)}
     return pack((found[key] for key in requested), exported_at)
 

@@ -20,9 +20,11 @@ from pydantic import Field
 from runlane.catalog.bundle_format import SkippedItem
 from runlane.catalog.current_rows import missing_of, require_current
 from runlane.catalog.missing_secrets import missing_secrets
+from runlane.catalog.pins import Pins
 from runlane.catalog.schedule_sync import ScheduleChanges, schedule_changes
 from runlane.definitions.checks.environment import Environment
-from runlane.definitions.dependencies import find_dependencies, uses
+from runlane.definitions.dependencies import uses
+from runlane.definitions.files import MAX_BYTES, MAX_DEFINITIONS
 from runlane.definitions.loader import LoadedDefinitions, check_loaded
 from runlane.definitions.problem import KIND_WORDS, Location, Problem, Severity, refuse
 from runlane.definitions.schema.definition import Definition, Kind, McpServer, Orchestration, Tool
@@ -39,8 +41,8 @@ from runlane.errors import Conflict, InvalidDefinitions, InvalidRequest
 from runlane.store.access.audit import append_audit
 from runlane.store.access.quotas import check_one_more
 from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
-from runlane.store.definition_rows import KEEP_VERSIONS, PUT, REMOVE, TOUCH, Rows, read_rows
-from runlane.store.definitions import load_all, pins_json
+from runlane.store.definition_rows import KEEP_VERSIONS, PUT, REMOVE, TOUCH, Rows, check_stored, read_rows
+from runlane.store.definitions import load_all
 from runlane.store.events.run_ends import set_run_listeners
 from runlane.store.queue.tenant_lanes import check_tenant_lanes, settle_tenant_lanes
 from runlane.store.sql.database import Database, Session
@@ -49,7 +51,6 @@ Change = Literal["added", "changed", "removed", "unchanged"]
 Origin = Literal["sync", "import"]
 # How often a sync is checked again because of concurrent ones before it fails.
 _TRIES: Final = 8
-_MAX_PINS: Final = 20_000
 _AUDITED: Final = 200
 _NAMED: Final = 5
 _EXISTS: Final = "A definition of this name exists already."
@@ -294,13 +295,14 @@ def _plan(request: _SyncRequest, before: Rows, staying: Sequence[Definition], sc
     contents = {parsed.key: canonical(parsed.definition) for parsed in loaded.definitions}
     versions: dict[tuple[Kind, str], str] = {key: row.version for key, row in before.items() if key not in gone}
     versions |= {key: address(content) for key, content in contents.items()}
+    pins = Pins(scope, versions)
     for parsed in sorted(loaded.definitions, key=lambda parsed: parsed.key):
         key, definition = parsed.key, parsed.definition
         row = before.get(key)
         version = versions[key]
         change: Change = "added" if row is None else "unchanged" if row.version == version else "changed"
         plan.outcomes.append(SyncedDefinition(*key, change, version, None if row is None else row.version))
-        pinned = _pins(key, scope, versions)
+        pinned = pins.of(key)
         if change != "unchanged":
             plan.versions.append((*key, version, contents[key].decode()))
             plan.put.append(
@@ -315,7 +317,7 @@ def _plan(request: _SyncRequest, before: Rows, staying: Sequence[Definition], sc
             plan.touch.append((*key, *touched))
     for definition in staying:
         key = (kind_of(definition), definition.id)
-        pinned = _pins(key, scope, versions)
+        pinned = pins.of(key)
         row = before[key]
         if pinned != row.pins:
             plan.touch.append((*key, row.origin, row.source, pinned))
@@ -323,22 +325,6 @@ def _plan(request: _SyncRequest, before: Rows, staying: Sequence[Definition], sc
         plan.outcomes.append(SyncedDefinition(*key, "removed", None, before[key].version))
         plan.remove.append(key)
     return plan
-
-
-def _pins(key: tuple[Kind, str], scope: DefinitionScope, versions: Mapping[tuple[Kind, str], str]) -> str | None:
-    if key[0] not in ("orchestration", "agent"):
-        return None
-    reached = find_dependencies(key, scope)
-    if len(reached) > _MAX_PINS:
-        raise InvalidDefinitions(
-            [
-                (
-                    str(Location(kind=key[0], id=key[1])),
-                    f"It uses {len(reached)} definitions; at most {_MAX_PINS} are allowed.",
-                )
-            ]
-        )
-    return pins_json({f"{kind}:{name}": versions[kind, name] for kind, name in reached})
 
 
 async def _write(
@@ -363,6 +349,8 @@ async def _write(
         changes = ((KEEP_VERSIONS, plan.versions), (PUT, plan.put), (TOUCH, plan.touch), (REMOVE, plan.remove))
         for statement, members in changes:
             await session.fetch(statement, members, tenant=tenant)
+        if plan.versions:
+            await check_stored(session, tenant, MAX_DEFINITIONS, MAX_BYTES)
         await settle_tenant_lanes(session, tenant, plan.lanes, max_lanes)
         await plan.schedules.settle(session, tenant, actor)
         await set_run_listeners(session, tenant, plan.triggers)

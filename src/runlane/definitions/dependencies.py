@@ -62,20 +62,21 @@ def uses(definition: Definition, scope: DefinitionScope) -> set[Key]:
 
 def find_dependencies(start: Key, scope: DefinitionScope) -> set[Key]:
     """Return the starting definition and all existing definitions that its runs may use."""
-    found: set[Key] = set()
-    waiting = [start]
+    found: set[Key] = set() if scope.find(start) is None else {start}
+    waiting = list(found)
     while waiting:
-        key = waiting.pop()
-        definition = scope.find(key)
-        if key not in found and definition is not None:
-            found.add(key)
-            waiting += uses(definition, scope)
+        definition = scope.find(waiting.pop())
+        if definition is not None:
+            # Many definitions may use the same ones, so each waits once.
+            new = uses(definition, scope) - found
+            found |= new
+            waiting += new
     return found
 
 
 def _tools(names: Iterable[str], scope: DefinitionScope) -> set[Key]:
     found: set[Key] = set()
-    for name in names:
+    for name in dict.fromkeys(names):
         if name == ALL_TOOLS:
             found.update(("tool", tool) for tool in scope.tools)
             found.update(("mcp_server", server) for server in scope.servers)

@@ -22,6 +22,8 @@ from runlane.templates.json_schema import misfit
 MAX_TEXT: Final = 10_000
 MAX_TEXTAREA: Final = 100_000
 MAX_EMAIL: Final = 254
+# The unknown keys of an answer that its error lists.
+_MAX_UNKNOWN: Final = 20
 
 # The only key of an answer to a question without fields.
 RESPONSE: Final = "response"
@@ -49,6 +51,8 @@ def validate(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> d
     names = [field.name for field in fields]
     invalid: dict[str, str] = {}
     for key in given:
+        if len(invalid) >= _MAX_UNKNOWN:
+            break
         if key not in names:
             name = clean_text(str(key), 100)
             invalid[name] = f'"{name}" is not a field of this form{nearest(name, names)}. Fields: {", ".join(names)}.'

@@ -14,11 +14,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from runlane.definitions.files import DefinitionSource
-from runlane.definitions.problem import Location, Problems, near
+from runlane.definitions.problem import MAX_PROBLEMS, Location, Problems, near
 from runlane.definitions.schema.base import ID_PATTERN, KEY_PATTERN
 from runlane.definitions.schema.definition import KINDS, Definition, StateField
 from runlane.definitions.schema.step import EndStep, HumanField, Step, StepRetry
 from runlane.definitions.versions import MAX_BYTES, canonical
+from runlane.domain.validation import MAX_COUNTED, listed_errors, too_many
 
 STEP_TYPES: Final[dict[str, type[BaseModel]]] = {
     kind.model_fields["type"].default: kind for kind in get_args(get_args(Step)[0])
@@ -189,8 +190,10 @@ class DefinitionParser:
         try:
             return kind.model_validate(body)
         except ValidationError as error:
-            for detail in error.errors(include_url=False):
+            for detail in listed_errors(error, MAX_PROBLEMS):
                 self._problems.error(location.at(field=_field(detail)), _message(detail, kind))
+            if error.error_count() > MAX_COUNTED:
+                self._problems.error(location, too_many(error))
         return None
 
 

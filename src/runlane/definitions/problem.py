@@ -51,7 +51,7 @@ class Location:
 
 MAX_PROBLEMS: Final = 1000
 # The search for the nearest name takes time for each candidate.
-_GUESSED_NAMES: Final = 2000
+_GUESSED_NAMES: Final = 300
 # The maximum length of an id.
 _SHOWN: Final = 128
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from runlane.definitions.problem import Location
+from runlane.definitions.schema.base import MAX_ID_CHARACTERS
 from runlane.definitions.schema.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
 from runlane.definitions.schema.trigger import Trigger
 from runlane.definitions.versions import kind_of
@@ -96,7 +97,7 @@ class DefinitionScope:
     def server_of(self, tool: str) -> str | None:
         """Return the server of a tool. Names may contain the separator, so every split is tried."""
         at = tool.find(TOOL_OF_SERVER)
-        while at > 0:
+        while 0 < at <= MAX_ID_CHARACTERS:
             if tool[:at] in self.servers or ("mcp_server", tool[:at]) in self.broken:
                 return tool[:at]
             at = tool.find(TOOL_OF_SERVER, at + 1)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runlane.domain.concurrency import MAX_LIMITS, ConcurrencyRule, ConcurrencyStrategy
+from runlane.domain.validation import listed_errors, too_many
 from runlane.errors import InvalidFlowControl, nearest
 
 MAX_FLOW_KEY: Final = 256
@@ -204,8 +205,9 @@ def parse_flow_control(value: FlowControl | Mapping[str, Any], where: str = "flo
     except ValidationError as error:
         problems = {
             ".".join([where, *(str(part) for part in item["loc"])]): _problem(cast("dict[str, Any]", item))
-            for item in error.errors(include_url=False)
+            for item in listed_errors(error)
         }
+        problems = problems or {where: too_many(error)}
     raise InvalidFlowControl(problems) from None
 
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
+from runlane.domain.text import clean_text
 from runlane.errors import InvalidRequest
 
 WHOLE: Final = "$"
@@ -53,8 +54,8 @@ def item_text(value: Mapping[str, Any], paths: Sequence[str]) -> str:
             found.append(text)
             size += len(text) + 1
             if size > MAX_CHARACTERS:
-                return "\n".join(found)[:MAX_CHARACTERS]
-    return "\n".join(found)
+                return clean_text("\n".join(found)[:MAX_CHARACTERS])
+    return clean_text("\n".join(found))
 
 
 def _texts_at(value: Any, path: str, visits: _Visits) -> Iterator[str]:

@@ -22,10 +22,13 @@ from typing_extensions import TypedDict
 from runlane.domain.flow_control import FlowControl, parse_flow_control
 from runlane.domain.lane import DEFAULT_LANE
 from runlane.domain.text import check_text
+from runlane.domain.validation import listed_errors, too_many
 from runlane.errors import ConfigurationError, InputTooLarge, InvalidFlowControl, InvalidInput, nearest
 
 MAX_TASK_NAME = 200
 MAX_ATTEMPTS = 1000
+# The problems of an input that an error lists.
+_MAX_PROBLEMS = 20
 
 TaskFunction = Callable[..., Awaitable[Any]] | Callable[..., Any]
 # The place where a task is exposed as a tool of its own: clients of the MCP server.
@@ -88,7 +91,7 @@ class Task:
     def _explain(self, error: ValidationError) -> str:
         known = list(inspect.signature(self.function).parameters)[1:]
         problems: list[str] = []
-        for item in error.errors(include_url=False):
+        for item in listed_errors(error, _MAX_PROBLEMS):
             where = ".".join(str(part) for part in item["loc"]) or "the input"
             match item["type"]:
                 case "missing":
@@ -97,7 +100,8 @@ class Task:
                     problems.append(f"{where} is not an argument{nearest(where, known)}")
                 case _:
                     problems.append(f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}, not {_shown(item['input'])}")
-        return f"The input does not match {self.signature}: {'; '.join(problems)}."
+        listed = "; ".join(problems) or too_many(error).rstrip(".")
+        return f"The input does not match {self.signature}: {listed}."
 
 
 def make_task(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import ClassVar, Final
 
 __all__ = ["RunlaneError"]
+
+# The characters of a name that are compared, because a comparison takes time for each of them.
+_COMPARED: Final = 200
 
 
 class RunlaneError(Exception):
@@ -23,7 +26,7 @@ class RunlaneError(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ' (did you mean "x"?)', or an empty string."""
-    close = get_close_matches(name, list(known), n=1)
+    close = get_close_matches(name[:_COMPARED], list(known), n=1)
     return f' (did you mean "{close[0]}"?)' if close else ""
 
 

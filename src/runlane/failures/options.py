@@ -10,6 +10,7 @@ from runlane.domain.bulk import MAX_SPREAD_SECONDS
 from runlane.domain.dead_letter import LOWERED_PRIORITY, MAX_ASSIGNEE, MAX_NOTE, RetryKind
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY
 from runlane.domain.tags import MAX_TAGS, TagChange, check_change
+from runlane.domain.validation import listed_errors, too_many
 from runlane.errors import InvalidInput, InvalidRequest
 from runlane.submit.tasks import MAX_DELAY_SECONDS
 
@@ -128,6 +129,6 @@ def parse_options(kind: type[Options], given: dict[str, Any]) -> Options:
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        fields = {".".join(map(str, item["loc"])) or "options": item["msg"] for item in error.errors()}
-        shown = "; ".join(f"{name}: {message}" for name, message in fields.items())
+        fields = {".".join(map(str, item["loc"])) or "options": item["msg"] for item in listed_errors(error)}
+        shown = "; ".join(f"{name}: {message}" for name, message in fields.items()) or too_many(error).rstrip(".")
         raise InvalidInput(f"The options are not valid. {shown}.") from None

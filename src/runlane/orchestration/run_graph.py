@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from runlane.definitions.graph_view import graph_view
@@ -27,7 +28,8 @@ async def read_run_graph(database: Database, run: Run, path: str = "") -> RunGra
     root = root_of(run.target, run.input or {}, pinned)
     orchestration = _inner(root, path, pinned)
     version = run.plan["pins"].get(f"{ORCHESTRATION}{orchestration.id}") or run.definition
-    graph = graph_view(orchestration, version)
+    # A large graph takes up to a second.
+    graph = await asyncio.to_thread(graph_view, orchestration, version)
     builder = await read_standings(database, run)
     standings = builder.standings(path)
     chosen = {(step_id, target) for step_path, step_id, target in builder.decisions if _belongs(step_path, path)}

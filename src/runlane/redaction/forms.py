@@ -31,6 +31,10 @@ HEAD: Final = 256
 # Wherever a form of MIN_CHARACTERS or more begins, a whole piece of this length in it starts at a multiple of STRIDE.
 PIECE: Final = 5
 STRIDE: Final = MIN_CHARACTERS - PIECE + 1
+# A long form is computed only for text that has its beginning and, at the right distance, its end. Text with more
+# beginnings than this is searched in any case.
+_TAIL: Final = 32
+_MAX_BEGINNINGS: Final = 100
 # Memory of a piece in an index: its string and its dictionary entry.
 _PIECE_BYTES: Final = 110
 
@@ -48,6 +52,8 @@ class SecretForms:
         self.text: Final = text
         self.heads: Final = tuple(dict.fromkeys(form[:HEAD] for form in forms))
         self.longest: Final = max(len(form) for form in forms)
+        self._short: Final = tuple(form for form in forms if len(form) <= HEAD)
+        self._long: Final = tuple((form[:HEAD], len(form), form[-_TAIL:]) for form in forms if len(form) > HEAD)
 
     @property
     def is_short(self) -> bool:
@@ -60,9 +66,10 @@ class SecretForms:
 
     def forms_in(self, text: str) -> list[str]:
         """Return the forms that occur in the text."""
-        if not any(head in text for head in self.heads):
-            return []
-        return [form for form in self.forms() if form in text]
+        found = [form for form in self._short if form in text]
+        if any(_may_occur(text, *form) for form in self._long):
+            found += [form for form in self.forms() if len(form) > HEAD and form in text]
+        return found
 
     def pieces(self) -> Iterator[str]:
         """Return the pieces at the beginning of each form, under which an index has the value."""
@@ -75,6 +82,18 @@ class SecretForms:
         """The memory of the value and its forms, with their share of an index."""
         heads = sum(sys.getsizeof(head) + STRIDE * _PIECE_BYTES for head in self.heads)
         return sys.getsizeof(self.text) + heads
+
+
+def _may_occur(text: str, head: str, length: int, tail: str) -> bool:
+    """Return whether text may contain a form of this length, by its beginning and its end."""
+    at, last = text.find(head), len(text) - length
+    for _ in range(_MAX_BEGINNINGS):
+        if not 0 <= at <= last:
+            return False
+        if text.startswith(tail, at + length - len(tail)):
+            return True
+        at = text.find(head, at + 1)
+    return at >= 0
 
 
 _shared: Final[WeakValueDictionary[str, SecretForms]] = WeakValueDictionary()

@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import FromClause, Text, bindparam, select, true, update
+from sqlalchemy import FromClause, Text, and_, bindparam, func, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
 from runlane.definitions.schema.definition import Kind
+from runlane.errors import Conflict
 from runlane.store.sql.database import Session
-from runlane.store.sql.expressions import now_us
+from runlane.store.sql.expressions import byte_size, lit, now_us
 from runlane.store.sql.schema import definition_versions, definitions
 from runlane.store.sql.statement import Statement
 
@@ -114,6 +115,38 @@ REMOVE = Statement(
     {"kind": Text(), "id": Text()},
     purpose="Mark definitions as removed.",
 )
+
+
+_STORED = Statement(
+    "size_of_definitions",
+    select(
+        func.count().label("definitions"),
+        func.coalesce(func.sum(byte_size(definition_versions.c.body)), lit(0)).label("bytes"),
+    )
+    .select_from(
+        definitions.join(
+            definition_versions,
+            and_(
+                definition_versions.c.tenant == definitions.c.tenant,
+                definition_versions.c.kind == definitions.c.kind,
+                definition_versions.c.id == definitions.c.id,
+                definition_versions.c.version == definitions.c.version,
+            ),
+        )
+    )
+    .where(definitions.c.tenant == bindparam("tenant"), definitions.c.removed_at.is_(None)),
+    purpose="Count the current definitions of a tenant, with their bytes.",
+)
+
+
+async def check_stored(session: Session, tenant: str, max_definitions: int, max_bytes: int) -> None:
+    """Raise Conflict if a tenant has too many definitions now: each sync and each check reads all of them."""
+    stored = (await session.fetch(_STORED, tenant=tenant))[0]
+    if stored["definitions"] > max_definitions or stored["bytes"] > max_bytes:
+        raise Conflict(
+            f'The tenant "{tenant}" would have {stored["definitions"]} definitions with {stored["bytes"]} bytes; at '
+            f"most {max_definitions} with {max_bytes} bytes are allowed. Remove some, or use another tenant."
+        )
 
 
 async def read_rows(session: Session, tenant: str) -> Rows:

@@ -24,6 +24,7 @@ from runlane.definitions.versions import restore
 from runlane.domain.text import load_json
 from runlane.domain.wire import Timestamp
 from runlane.errors import UnknownDefinition
+from runlane.event_loop.offload import LARGE_BYTES, offload_if
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import definition_versions, definitions
@@ -262,8 +263,9 @@ async def load_pinned(database: Database, tenant: str, pinned: Mapping[str, str]
         else:
             found[key] = known
     if missing:
-        for row in await read(database, _BODIES, missing, tenant=tenant):
-            found[f"{row['kind']}:{row['id']}"] = _kept.put(row["kind"], row["version"], row["body"])
+        rows = await read(database, _BODIES, missing, tenant=tenant)
+        for row, definition in zip(rows, await _restored(rows), strict=True):
+            found[f"{row['kind']}:{row['id']}"] = definition
     for key, version in pinned.items():
         if key not in found:
             kind, _, name = key.partition(":")
@@ -277,8 +279,9 @@ async def load_all(session: Session, tenant: str, versions: Iterable[tuple[str, 
     found = {(kind, version): _kept.get(kind, version) for kind, _, version in members}
     missing = [member for member in members if found[member[0], member[2]] is None]
     if missing:
-        for row in await session.fetch(_BODIES, missing, tenant=tenant):
-            found[row["kind"], row["version"]] = _kept.put(row["kind"], row["version"], row["body"])
+        rows = await session.fetch(_BODIES, missing, tenant=tenant)
+        for row, definition in zip(rows, await _restored(rows), strict=True):
+            found[row["kind"], row["version"]] = definition
     aligned: list[Definition] = []
     for kind, name, version in members:
         definition = found[kind, version]
@@ -286,6 +289,15 @@ async def load_all(session: Session, tenant: str, versions: Iterable[tuple[str, 
             raise UnknownDefinition(kind, name, (), version)
         aligned.append(definition)
     return aligned
+
+
+async def _restored(rows: Sequence[Row]) -> list[Definition]:
+    """Return the definitions of rows; large ones are parsed in a thread, because they can take a second together."""
+
+    def restore_all() -> list[Definition]:
+        return [_kept.put(row["kind"], row["version"], row["body"]) for row in rows]
+
+    return await offload_if(sum(len(row["body"]) for row in rows) > LARGE_BYTES, restore_all)
 
 
 async def drop_definitions(session: Session, tenant: str) -> None:

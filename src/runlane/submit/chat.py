@@ -88,6 +88,8 @@ async def chat_run(
     """Return the run of a turn of this session, pinned to the current versions."""
     if not isinstance(cast("object", request.message), str) or not request.message.strip():
         raise InvalidRequest("A message to an agent must be a non-empty string.")
+    # Its length is bounded with the input of the run.
+    check_text(request.message, "The message", len(request.message))
     if request.session_id is not None:
         check_text(request.session_id, "The session id", MAX_KEY)
     # The session id is part of the request that an idempotency key identifies.

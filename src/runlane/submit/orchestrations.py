@@ -15,7 +15,8 @@ from runlane.domain.options import RunOptions
 from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
 from runlane.domain.task import input_json
 from runlane.domain.tenant import DEFAULT_TENANT
-from runlane.domain.text import check_text, dump_json, load_json
+from runlane.domain.tenant_event import MAX_EVENT_BYTES
+from runlane.domain.text import check_text, dump_json, load_json, utf8_size
 from runlane.errors import Forbidden, InputTooLarge, InvalidRequest, NotFound, UnknownTask, WrongState
 from runlane.store.definitions import load_pinned, pins
 from runlane.store.orchestration.fork import fork_run
@@ -159,8 +160,7 @@ async def send_event(database: Database, run_id: str, name: str, data: Any, sent
     standing = await find_standing(database, run_id)
     if not standing.target.startswith((ORCHESTRATION, AGENT)):
         raise WrongState(f"Run {run_id} executes the task {standing.target}, and tasks do not wait for events.")
-    value = load_json(dump_json(data))
-    return await store_event(database, run_id, name, value, sent_by)
+    return await store_event(database, run_id, name, _bounded(data, "The data of the event"), sent_by)
 
 
 async def answer_run(
@@ -181,7 +181,8 @@ async def answer_run(
     """
     waits = [wait for wait in await read_waits(database, run_id) if wait.kind == "human"]
     if not waits and step is None:
-        return await resume_run(database, run_id, {"response": response} if isinstance(response, str) else response)
+        given = {"response": response} if isinstance(response, str) else response
+        return await resume_run(database, run_id, _bounded(given, "The response"))
     wait = _choose(run_id, [wait for wait in waits if not wait.answered], step)
     if wait.answerable_by != "tenant" and not platform:
         raise Forbidden(
@@ -190,6 +191,18 @@ async def answer_run(
         )
     values = check_answer(wait, response)
     return await answer_wait(database, run_id, wait.path, values, answered_by, note, opened_at_us=opened_at_us)
+
+
+def _bounded(data: Any, what: str) -> Any:
+    """Return data as it is stored. Raise InputTooLarge if it is larger than an event may be."""
+    text = dump_json(data)
+    size = utf8_size(text)
+    if size > MAX_EVENT_BYTES:
+        raise InputTooLarge(
+            f"{what} has {size} bytes as JSON; at most {MAX_EVENT_BYTES} are allowed. Store the data elsewhere and "
+            "send a reference."
+        )
+    return load_json(text)
 
 
 def check_answer(wait: Wait, response: Mapping[str, Any] | str) -> Any:

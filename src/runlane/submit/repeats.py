@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from runlane.definitions.schema.definition import Kind
 from runlane.domain.concurrency import ConcurrencyLimit, limits_of_text
@@ -13,7 +13,7 @@ from runlane.domain.options import RunOptions
 from runlane.domain.run import AGENT, MIN_PRIORITY, RunHook, Status
 from runlane.domain.task import input_json
 from runlane.domain.text import dump_json, load_json
-from runlane.errors import NotFound, WrongState
+from runlane.errors import InputTooLarge, NotFound, WrongState
 from runlane.store.definitions import pins
 from runlane.store.orchestration.fork import read_source, step_number
 from runlane.store.queue.accept import NewRun
@@ -21,6 +21,9 @@ from runlane.store.queue.tags import tags_of
 from runlane.store.sql.database import Database
 from runlane.store.sql.statement import Row
 from runlane.submit.tasks import new_run
+
+# The changes of the state that a fork of forks contains.
+MAX_EDIT_BYTES: Final = 4 * 1024 * 1024
 
 
 async def forked_run(
@@ -48,7 +51,14 @@ async def forked_run(
     before: list[dict[str, Any]] = plan["fork"]["edits"] if "fork" in plan else []
     earlier = [edit for edit in before if edit["no"] <= no]
     edit = {"no": no, "state": load_json(input_json(state, "the fork's state").decode())}
-    plan["fork"] = {"run_id": run_id, "path": path, "edits": [*earlier, edit]}
+    edits = [*earlier, edit]
+    # Each fork of a fork contains the changes of all before it.
+    if len(dump_json(edits)) > MAX_EDIT_BYTES:
+        raise InputTooLarge(
+            f"The changes of the state, with those of the forks before, have more than {MAX_EDIT_BYTES} bytes as JSON. "
+            "Store the data elsewhere and pass a reference."
+        )
+    plan["fork"] = {"run_id": run_id, "path": path, "edits": edits}
     if latest:
         from runlane.submit.repair import latest_pins
 

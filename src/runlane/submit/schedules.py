@@ -27,6 +27,7 @@ from runlane.domain.schedule import (
 from runlane.domain.schedule_rules import preview, upcoming, warnings_of
 from runlane.domain.task import Task
 from runlane.domain.text import check_text
+from runlane.domain.validation import first_problem
 from runlane.errors import Conflict, InvalidRequest, UnknownSession, WrongState
 from runlane.resources import Resources
 from runlane.store.chat.turns import find_session
@@ -308,9 +309,7 @@ def _parse(kind: Any, body: Mapping[str, Any]) -> Any:
     try:
         return kind.model_validate(dict(body))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "schedule"
-        raise InvalidRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}.") from None
+        raise InvalidRequest(first_problem(error, "schedule")) from None
 
 
 def _past_slots(known: StoredSchedule, from_us: int, to_us: int) -> list[int]:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import structlog
+
 from runlane.definitions.schema.trigger import Trigger
 from runlane.domain.maintenance import MaintenanceService
 from runlane.domain.options import RunOptions
@@ -42,6 +44,8 @@ from runlane.submit.tasks import TaskRequest, task_run
 from runlane.templates.template import RenderBudget, render, render_value
 from runlane.triggers.waiting_runs import WaitingRuns
 
+log = structlog.get_logger(__name__)
+
 # How long a claimed pair is left to its evaluator, and how long a pair that cannot be decided yet is postponed.
 CLAIM_SECONDS: Final = 15.0
 _LATER_SECONDS: Final = 5.0
@@ -51,6 +55,7 @@ _LIMITED_SECONDS: Final = 600.0
 _IDLE_SECONDS: Final = 60.0
 _SANDBOX_PROCESSES: Final = 2
 _MAX_REASON: Final = 2000
+_INTERNAL: Final = "Internal error. The log of the process has the cause."
 
 
 class _Later(Exception):
@@ -94,10 +99,7 @@ class TriggerEvaluator(PeriodicService):
     async def _evaluate(self, pair: ClaimedPair) -> None:
         database = self._connection.database
         try:
-            decision = await self._decide(pair)
-            verdict = await decide_pair(database, pair, decision)
-            if isinstance(verdict, RateLimited):
-                raise _Later(str(verdict), _LIMITED_SECONDS)
+            verdict = await self._decide_safely(pair)
         except _Later as reason:
             if pair.age_seconds < reason.seconds:
                 await postpone_pair(database, pair, _LATER_SECONDS)
@@ -108,6 +110,20 @@ class TriggerEvaluator(PeriodicService):
         elif isinstance(verdict, Accepted):
             failpoint("triggers.started")
             self._connection.bus.ring({verdict.lane})
+
+    async def _decide_safely(self, pair: ClaimedPair) -> Accepted | RunlaneError | None:
+        """Decide a pair. One that this process cannot decide must not stop the others, so it is tried again later."""
+        try:
+            verdict = await decide_pair(self._connection.database, pair, await self._decide(pair))
+        except (_Later, Unavailable):
+            raise
+        except Exception as error:
+            log.exception("trigger_failed", trigger=pair.trigger_id, event_id=pair.event_id, tenant=pair.tenant)
+            message = error.public_message if isinstance(error, RunlaneError) else _INTERNAL
+            raise _Later(message, _WITHOUT_TASK_SECONDS) from None
+        if isinstance(verdict, RateLimited):
+            raise _Later(str(verdict), _LIMITED_SECONDS)
+        return verdict
 
     async def _decide(self, pair: ClaimedPair) -> Decision:
         event, trigger = pair.event, pair.trigger

@@ -11,12 +11,17 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, Final, cast
 
+import structlog
+
 from runlane.domain.tenant_event import TenantEvent
 from runlane.domain.text import load_json
+from runlane.errors import Unavailable, WrongState
 from runlane.resources import Resources
 from runlane.store.events.waiting import OpenMatch, earlier_events, mark_searched, unsearched_waits, waits_for
 from runlane.store.orchestration.resume import answer_by_event
 from runlane.store.sql.statement import Row
+
+log = structlog.get_logger(__name__)
 
 _MISSING = object()
 # The time for new waits in one pass, so that those with many earlier events do not delay triggers.
@@ -30,14 +35,23 @@ class WaitingRuns:
         self._connection = connection
 
     async def resume(self, event: TenantEvent) -> int:
-        """Resume the runs whose open wait the event matches; return how many."""
+        """Resume the runs whose open wait the event matches; return how many.
+
+        Raise WrongState after the others if a run has too much unread, so that it is tried again later.
+        """
         count = 0
         last: OpenMatch | None = None
+        refused: WrongState | None = None
         while page := await waits_for(self._connection.database, event, last):
             for wait in page:
                 if matches(wait.match, event.data):
-                    count += await self._answer(wait.run_id, wait.path, event)
+                    try:
+                        count += await self._answer(wait.run_id, wait.path, event)
+                    except WrongState as error:
+                        refused = error
             last = page[-1]
+        if refused is not None:
+            raise refused
         return count
 
     async def search(self) -> bool:
@@ -46,7 +60,13 @@ class WaitingRuns:
         waits, more = await unsearched_waits(database)
         begun = time.monotonic()
         for wait in waits:
-            await self._search(wait)
+            try:
+                await self._search(wait)
+            except Unavailable:
+                raise
+            except Exception:
+                # A wait that cannot be searched must not stop the others, of any tenant.
+                log.exception("wait_not_searched", run_id=wait["run_id"], path=wait["path"], tenant=wait["tenant"])
             await mark_searched(database, wait)
             if time.monotonic() - begun > _SEARCH_SECONDS:
                 return True

@@ -14,8 +14,11 @@ import orjson
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from runlane.access.keyring import new_key
 from runlane.api import protocol
+from runlane.event_loop.offload import LARGE_BYTES
 from runlane.settings import Settings
+from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.serving import API, Api, copy_of, process, serving
 from tests.acceptance.api.shop import app as shop
 from tests.harness import eventually, settings_for
@@ -310,3 +313,44 @@ async def _nothing(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 def settings_of_defaults(sqlite_url: str) -> Settings:
     return settings_for(sqlite_url)
+
+
+async def test_large_bodies_of_a_tenant_are_bounded_in_bytes(sqlite_url: str) -> None:
+    """A parsed body takes up to twenty times its bytes."""
+    size = 1024 * 1024
+    async with served(sqlite_url, api_max_body_bytes=size, secret_key=new_key()) as api:
+        await create_tenant(api.parts.database, "acme", actor="test")
+        keys = {tenant: await api.key("developer", tenant=tenant) for tenant in ("default", "acme")}
+
+        async def begin(stack: contextlib.AsyncExitStack, key: str, sent: int = size - 1) -> Streams:
+            """Send the first bytes of a body, by default all but the last one."""
+            reader, writer = await stack.enter_async_context(connected(api))
+            head = f"POST {API}/stream-tokens HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+            writer.write(head.encode() + b'"' + b"x" * (sent - 1))
+            await writer.drain()
+            return reader, writer
+
+        async def counted(tenant: str, bodies: int) -> None:
+            async def has_arrived() -> bool:
+                return api.application.state.large_bodies[tenant] >= bodies * (size - 1)
+
+            await eventually(has_arrived, f"{bodies} bodies")
+
+        async with contextlib.AsyncExitStack() as stack:
+            first = [await begin(stack, keys["acme"]) for _ in range(4)]
+            await counted("acme", 4)
+            # Bytes behind those that the server reads would reset the connection.
+            reader, _ = await begin(stack, keys["acme"], LARGE_BYTES + 1)
+            status, problem = await answer_of(reader)
+            assert (status, problem["code"]) == (429, "bodies_limited")
+            # Small requests of the tenant and large ones of others are served.
+            small = {"Authorization": f"Bearer {keys['acme']}"}
+            assert (await api.get("/runs", headers=small)).status_code == 200
+            others = [await begin(stack, keys["default"])]
+            for reader, writer in [*first, *others]:
+                writer.write(b'"')
+                assert (await answer_of(reader))[0] == 422
+            reader, writer = await begin(stack, keys["acme"])
+            writer.write(b'"')
+            assert (await answer_of(reader))[0] == 422

@@ -9,8 +9,10 @@ import pytest
 
 from runlane import Client, Forbidden, InvalidRequest, NotFound
 from runlane.domain.usage import UsageRow
+from runlane.errors import Conflict
 from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.store.access.tenants import create_tenant
+from runlane.store.rate_limits import limits as limit_store
 from runlane.store.sql.database import Session, read_clock
 from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
 from tests.acceptance.api.serving import API, Api
@@ -154,3 +156,19 @@ async def test_a_tenant_has_a_cap_per_day(idle_api: Api) -> None:
     assert (changed.json()["max_cost_usd_per_day"], changed.json()["on_cap"]) == (None, "ask")
     wrong = await idle_api.client.patch(f"{API}/tenants/acme", json={"on_cap": "beg"})
     assert wrong.status_code == 422
+
+
+async def test_a_tenant_has_a_bounded_number_of_credentials(idle_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every worker reads all credentials twice a second, those of every tenant."""
+    monkeypatch.setattr(limit_store, "MAX_CREDENTIALS", 3)
+    await create_tenant(idle_api.parts.database, "ac_me", actor="test")
+    async with Client(idle_api.url, await idle_api.key("operator", "ac_me")) as client:
+        for number in range(3):
+            await client.set_limits(f"p{number}@ac_me", in_flight=1)
+        with pytest.raises(Conflict, match="3 credentials"):
+            await client.set_limits("another@ac_me", in_flight=1)
+        await client.set_limits("p0@ac_me", in_flight=2)
+    async with Client(idle_api.url, await idle_api.key()) as admin:
+        # Neither the operator's own credentials count, nor those of a tenant with a similar name.
+        await admin.set_limits("another", in_flight=1)
+        await admin.set_limits("p9@acxme", in_flight=1)

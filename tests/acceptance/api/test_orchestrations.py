@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
+from runlane.domain.tenant_event import MAX_EVENT_BYTES
 from runlane.store.access.tenants import create_tenant
+from runlane.submit import repeats
 from tests.acceptance.api.flows import ARTICLE, PAYMENT, TWO, bring
 from tests.acceptance.api.serving import API, Api, frames
 from tests.acceptance.api.test_runs import problem_of
@@ -206,6 +210,22 @@ async def test_events_reach_the_step_that_waits_for_them(api: Api) -> None:
     problem_of(await api.post(f"/runs/{run_id}/events/payment", {"data": 1}), 409, "wrong_state")
     task = await api.run("wait", wait=False)
     problem_of(await api.post(f"/runs/{task['run_id']}/events/payment", {"data": 1}), 409, "wrong_state")
+
+
+async def test_events_and_changes_of_forks_are_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker and each reader of the waits of a run have all of its events in memory, and a fork all changes."""
+    await bring(api.parts.database, PAYMENT)
+    run_id = await paused(api, "payment", input={"item": "tea"})
+    for name in ("payment", "later"):
+        answer = await api.post(f"/runs/{run_id}/events/{name}", {"data": "x" * MAX_EVENT_BYTES})
+        problem_of(answer, 413, "input_too_large")
+    await api.post(f"/runs/{run_id}/events/payment", {"data": {"amount": 7}})
+    await ended(api, run_id)
+    monkeypatch.setattr(repeats, "MAX_EDIT_BYTES", 1000)
+    half = {"from_step": "end", "state": {"item": "x" * 600}}
+    forked = (await api.post(f"/runs/{run_id}/fork", half)).json()["run_id"]
+    await ended(api, forked)
+    problem_of(await api.post(f"/runs/{forked}/fork", half), 413, "input_too_large")
 
 
 async def test_steps_are_listed_whole_and_page_by_page(api: Api) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from runlane.api.a2a.errors import CONTENT_TYPE_NOT_SUPPORTED, INVALID_PARAMS, PUSH_NOT_SUPPORTED, ProtocolRefusal
-from runlane.api.schemas.fields import RequestModel
+from runlane.api.schemas.fields import Name, RequestModel
 from runlane.domain.text import dump_json
 
-TaskId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+# Clients send an empty string for an id that they do not have.
+OptionalId = Name | Literal[""]
 MAX_TASKS = 100
 
 
@@ -47,11 +48,11 @@ class PartParams(Params):
 class MessageParams(Params):
     """A message of a user or of another agent."""
 
-    message_id: TaskId
+    message_id: Name
     role: str = "ROLE_USER"
     parts: Annotated[list[PartParams], Field(min_length=1, max_length=100)]
-    context_id: str | None = None
-    task_id: str | None = None
+    context_id: OptionalId | None = None
+    task_id: OptionalId | None = None
     metadata: dict[str, Any] | None = None
     extensions: list[str] | None = None
     reference_task_ids: list[str] | None = None
@@ -59,7 +60,7 @@ class MessageParams(Params):
     def content(self) -> str:
         """Return the text of the message."""
         if self.reference_task_ids:
-            raise ProtocolRefusal(INVALID_PARAMS, "referenceTaskIds is not supported. Send what the agent needs.")
+            raise ProtocolRefusal(INVALID_PARAMS, "referenceNames is not supported. Send what the agent needs.")
         text = "\n\n".join(part.content() for part in self.parts)
         if not text.strip():
             raise ProtocolRefusal(INVALID_PARAMS, "The message is empty. Send text.")
@@ -70,7 +71,7 @@ class PushParams(Params):
     """The URL that receives a notification when a task ends. A task has at most one, with the id of the task."""
 
     id: str = ""
-    task_id: str = ""
+    task_id: OptionalId = ""
     url: Annotated[str, StringConstraints(min_length=1, max_length=2000)]
     token: str | None = None
     authentication: dict[str, Any] | None = None
@@ -105,7 +106,7 @@ class SendParams(Params):
 class TaskParams(Params):
     """Parameters of the methods for one task."""
 
-    id: TaskId
+    id: Name
     history_length: Annotated[int, Field(ge=0)] | None = None
     metadata: dict[str, Any] | None = None
 
@@ -113,10 +114,10 @@ class TaskParams(Params):
 class ListParams(Params):
     """The filters and the page of a task list."""
 
-    context_id: str | None = None
+    context_id: OptionalId | None = None
     status: str | None = None
     page_size: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 50
-    page_token: str | None = None
+    page_token: OptionalId | None = None
     history_length: Annotated[int, Field(ge=0)] | None = None
     include_artifacts: bool = False
 
@@ -124,7 +125,7 @@ class ListParams(Params):
 class PushOfTask(Params):
     """Parameters that name the push notification config of a task."""
 
-    task_id: TaskId
+    task_id: Name
     id: str = ""
     page_size: int | None = None
-    page_token: str | None = None
+    page_token: OptionalId | None = None

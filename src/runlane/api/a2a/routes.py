@@ -47,6 +47,7 @@ from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
 from runlane.api.sse import EventStream
 from runlane.domain.access import Principal
+from runlane.domain.validation import listed_errors, too_many
 from runlane.errors import RunlaneError
 from runlane.store.definitions import find_definition
 
@@ -182,9 +183,11 @@ def _params(model: type[Any], given: Any) -> Any:
         return model.model_validate({} if given is None else given)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()[:5]
+            f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in listed_errors(error, 5)
         )
-        raise ProtocolRefusal(INVALID_PARAMS, f"The parameters are invalid: {problems}.") from None
+        raise ProtocolRefusal(
+            INVALID_PARAMS, f"The parameters are invalid: {problems or too_many(error).rstrip('.')}."
+        ) from None
 
 
 def _check_version(request: Request) -> None:

@@ -75,7 +75,7 @@ async def authorize(request: Request, path: str) -> Request:
             await require_assistants(request, principal, [str(name) for name in named if isinstance(name, str | UUID)])
         if body or access.shape not in (Shape.IDS, Shape.THREADS):
             content = written_back(access, request, content, values)
-    return HandledRequest(request, b"" if content is None else b"{}", content)
+    return HandledRequest(request, b"" if content is None else b"{}", content, len(body))
 
 
 async def visible_threads(request: Request, tenant: str, thread_ids: Sequence[str]) -> list[str]:

@@ -30,8 +30,9 @@ class HandledRequest(Request):
     Routes use its content. The bytes only show whether the request has a body.
     """
 
-    def __init__(self, request: Request, body: bytes, content: Any) -> None:
+    def __init__(self, request: Request, body: bytes, content: Any, body_size: int) -> None:
         super().__init__(request.scope, request.receive)
+        self.body_size = body_size
         self._seen = body
         self._content = content
 

@@ -33,6 +33,7 @@ from runlane.api.sse import EventStream
 from runlane.domain.access import Principal
 from runlane.domain.graph import MultitaskStrategy, StreamMode, ThreadStatus
 from runlane.domain.thread import ThreadRun
+from runlane.domain.validation import first_problem
 from runlane.errors import Conflict, RunlaneError, UnknownThread
 from runlane.store.threads.threads import find_thread
 from runlane.submit.graphs import GraphRunRequest
@@ -120,9 +121,7 @@ async def perform_command(
     except CommandRefused as refused:
         return refuse(command.id, refused.code, str(refused))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "params"
-        return refuse(command.id, _INVALID, f"{where}: {first['msg'].removeprefix('Value error, ')}.")
+        return refuse(command.id, _INVALID, first_problem(error, "params"))
     except RunlaneError as error:
         if error.http_status not in _ABOUT_COMMANDS:
             raise

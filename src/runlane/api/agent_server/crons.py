@@ -24,6 +24,7 @@ from runlane.domain.access_rule import AccessRule
 from runlane.domain.cron import Cron
 from runlane.domain.schedule import CRONS, ScheduleSettings
 from runlane.domain.timestamps import format_timestamp
+from runlane.domain.validation import first_problem
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest
 from runlane.store.schedules import crons as store
@@ -187,9 +188,7 @@ def _merged(known: StoredSchedule, patch: CronPatch) -> CronBody:
     try:
         return CronBody.model_validate({**payload, **changed})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "cron"
-        raise InvalidRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}.") from None
+        raise InvalidRequest(first_problem(error, "cron")) from None
 
 
 async def _filter(request: Request, principal: Principal, wanted: CronCount, enabled: bool | None) -> store.CronFilter:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from runlane.api.agent_server.assistant_schemas import Json, Limit, Offset
 from runlane.api.agent_server.thread_schemas import MAX_TTL_MINUTES
-from runlane.api.schemas.fields import Key, RequestModel
+from runlane.api.schemas.fields import Key, RequestModel, text_only
 from runlane.domain.text import dump_json
 
 # Each filter is applied to every item of a search.
@@ -26,7 +26,16 @@ def _small(value: Json) -> Json:
 def _label(value: str) -> str:
     if "." in value or "\x1f" in value:
         raise ValueError("must not contain a period or U+001F")
-    return value
+    return _without_nul(value)
+
+
+def _without_nul(value: str) -> str:
+    if "\x00" in value:
+        raise ValueError("must not contain NUL, which cannot be stored")
+    return text_only(value)
+
+
+WithoutNul = Annotated[str, AfterValidator(_without_nul)]
 
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(_label)]

@@ -8,7 +8,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from runlane.api.agent_auth.guard import rule_of
-from runlane.api.agent_server.item_schemas import ItemDelete, ItemPut, ItemSearch, NamespaceSearch
+from runlane.api.agent_server.item_schemas import ItemDelete, ItemPut, ItemSearch, NamespaceSearch, WithoutNul
 from runlane.api.agent_server.routing import agent_router
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.error_responses import answers
@@ -51,8 +51,10 @@ async def put_item(request: Request, principal: RunsWrite, body: ItemPut) -> Res
 async def get_item(
     request: Request,
     principal: RunsRead,
-    key: Annotated[str, Query(min_length=1)],
-    namespace: Annotated[list[str] | None, Query(description="Its labels, joined with periods or repeated.")] = None,
+    key: Annotated[WithoutNul, Query(min_length=1)],
+    namespace: Annotated[
+        list[WithoutNul] | None, Query(description="Its labels, joined with periods or repeated.")
+    ] = None,
     refresh_ttl: Annotated[bool | None, Query()] = None,
 ) -> JsonBody:
     """Return an item; null if it does not exist."""

@@ -31,7 +31,9 @@ from runlane.api.services import parts_of
 from runlane.api.sse import SEND_SECONDS, UNAVAILABLE_SECONDS
 from runlane.domain.access import Permission, Principal
 from runlane.domain.thread import Thread
+from runlane.domain.validation import first_problem
 from runlane.errors import Forbidden, RunlaneError, Unavailable, UnknownThread
+from runlane.event_loop.offload import LARGE_BYTES, offload_if
 from runlane.store.threads.threads import find_thread
 
 router = RawRouter(tags=["thread streams"])
@@ -109,7 +111,7 @@ class _Session:
         if self._refusal is not None:
             raise self._refusal
         try:
-            command = CommandMessage.model_validate_json(text)
+            command = await offload_if(len(text) > LARGE_BYTES, CommandMessage.model_validate_json, text)
         except ValidationError:
             problem = 'A message must be an object with "id", "method" and "params".'
             await self._send(refuse(_id_of(text), "invalid_argument", problem))
@@ -131,9 +133,7 @@ class _Session:
         try:
             body = EventsBody.model_validate(command.params)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            await self._send(refuse(command.id, "invalid_argument", f"{where}: {first['msg']}."))
+            await self._send(refuse(command.id, "invalid_argument", first_problem(error, "params")))
             return
         if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
             problem = f"A socket has at most {MAX_SUBSCRIPTIONS} subscriptions. Unsubscribe from one first."

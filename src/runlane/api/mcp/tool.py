@@ -19,6 +19,7 @@ from runlane.api.schemas.fields import RequestModel
 from runlane.api.services import Services
 from runlane.domain.access import Permission, Principal
 from runlane.domain.text import dump_json
+from runlane.domain.validation import listed_errors, too_many
 from runlane.errors import InvalidRequest
 from runlane.store.queue.search import RunStanding
 
@@ -130,9 +131,10 @@ def _parsed(arguments: type[A], name: str, given: Mapping[str, Any]) -> A:
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(str(part) for part in item['loc']) or 'the arguments'}: {item['msg']}"
-            for item in error.errors(include_url=False, include_input=False)
+            for item in listed_errors(error)
         )
-        raise InvalidRequest(f'The tool "{name}" was not called: {problems}.') from None
+        listed = problems or too_many(error).rstrip(".")
+        raise InvalidRequest(f'The tool "{name}" was not called: {listed}.') from None
     except (TypeError, ValueError) as error:
         raise InvalidRequest(f'The tool "{name}" was not called: its arguments are not JSON: {error}.') from None
 

@@ -29,9 +29,7 @@ from runlane.store.failures.bulk_jobs import JobNotFound, list_jobs, read_job, s
 router = RawRouter(tags=["bulk jobs"])
 changes = RawRouter(tags=["bulk jobs"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-JobId = Annotated[
-    str, Path(max_length=100, description="The job's id.", examples=["blk_0192f3a1b2c37abc8def0123456789ab"])
-]
+JobId = Annotated[Name, Path(description="The job's id.", examples=["blk_0192f3a1b2c37abc8def0123456789ab"])]
 
 
 PREVIEW: Final[dict[str, Any]] = {"model": BulkPreview, "description": "With `dry_run`: the changes of the job."}

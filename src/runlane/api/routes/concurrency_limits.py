@@ -16,14 +16,12 @@ from runlane.api.schemas.fields import Name, RequestModel
 from runlane.api.schemas.listing import Listing
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
-from runlane.domain.concurrency import MAX_LIMIT_NAME, MAX_RUNNING, SharedLimit
+from runlane.domain.concurrency import MAX_RUNNING, SharedLimit
 
 router = RawRouter(tags=["limits and usage"])
 changes = RawRouter(tags=["limits and usage"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-LimitName = Annotated[
-    str, Path(description="The name of the limit.", examples=["gpu"], min_length=1, max_length=MAX_LIMIT_NAME)
-]
+LimitName = Annotated[Name, Path(description="The name of the limit.", examples=["gpu"])]
 OfTenant = Annotated[
     Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")
 ]

@@ -56,15 +56,17 @@ DefinitionName = Annotated[Name, Path(description="The definition's id.", exampl
 Tenant = Annotated[Name | None, Query(description="The tenant, for platform admins. Other keys use their own tenant.")]
 
 
-@router.post("/definitions/check", response_model=Findings, responses=answers(404, 413))
+@router.post("/definitions/check", response_model=Findings, responses=answers(404, 413, 429))
 async def check_definition(request: Request, principal: RunsRead, body: CheckDefinition) -> JsonBody:
     """Check a definition as `runlane validate` does, together with the stored definitions. Nothing is stored."""
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
     folder, _ = _folder(body.kind)
-    loaded = await _parse(folder, body.definition)
     try:
-        report = await _sync(parts, tenant, loaded, actor=principal.actor, dry_run=True, take_over=True)
+        # A check with many stored definitions takes seconds of a thread, and needs no more than runs:read.
+        async with parts.searches.turn(principal):
+            loaded = await _parse(folder, body.definition)
+            report = await _sync(parts, tenant, loaded, actor=principal.actor, dry_run=True, take_over=True)
     except InvalidDefinitions as error:
         findings = _findings(error.details, body.definition)
         return JsonBody({"valid": False, "findings": findings, "version": None, "change": None, "graph": None})

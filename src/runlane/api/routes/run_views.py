@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal, cast
 
 import orjson
@@ -187,4 +188,5 @@ async def get_orchestration_graph(
     else:
         await find_version(database, owner, "orchestration", name, version)
     found = (await load_pinned(database, owner, {key: version}))[key]
-    return ValueBody(graph_view(cast("Orchestration", found), version))
+    # A large graph takes up to a second.
+    return ValueBody(await asyncio.to_thread(graph_view, cast("Orchestration", found), version))

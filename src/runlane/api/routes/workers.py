@@ -11,6 +11,7 @@ from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.router import RawRouter
+from runlane.api.schemas.fields import Name
 from runlane.api.schemas.lanes import WORKERS
 from runlane.api.schemas.workers import WorkerDetail, WorkerVersion
 from runlane.api.serializers import JsonBody, ValueBody
@@ -28,7 +29,7 @@ from runlane.store.queue.worker_drain import (
 router = RawRouter(tags=["lanes and workers"])
 changes = RawRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
-WorkerId = Annotated[str, Path(max_length=100, description="The worker's id.", examples=["wrk_0192f3a1b2c37abc8def"])]
+WorkerId = Annotated[Name, Path(description="The worker's id.", examples=["wrk_0192f3a1b2c37abc8def"])]
 
 
 @router.get("/workers/{worker_id}", response_model=WorkerDetail, responses=answers(404))

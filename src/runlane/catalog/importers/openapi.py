@@ -12,21 +12,40 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from runlane.catalog.importers.openapi_parts import (
+    MAX_DESCRIPTION,
+    PATH_PARAMETER,
+    credential_of,
+    describe_operation,
+    fields_of_body,
+    is_json,
+    is_list,
+    list_of,
+    literal_name,
+    server_of,
+    table_of,
+)
 from runlane.catalog.importers.openapi_schema import SchemaConverter, SchemaTooLarge, local
 from runlane.definitions.files import unstorable
 from runlane.definitions.secret_references import is_sensitive, secret_name
+from runlane.domain.text import dump_json
 from runlane.errors import InvalidRequest, UrlTemplateError
-from runlane.templates.json_schema import check_schema
+from runlane.templates.json_schema import MAX_DEPTH, check_schema
+from runlane.templates.json_schema_cost import size_of
 from runlane.templates.url_template import parse_url
 
 MAX_OPERATIONS: Final = 2000
+# Operations may share parts of the description by $ref, so their tools can have many times its size.
+MAX_TOOLS_BYTES: Final = 16 * 1024 * 1024
+MAX_PARTS: Final = 2_000_000
+MAX_PARAMETERS: Final = 200
+_MAX_PARAMETER: Final = 200
+_MAX_NOTES: Final = 20
 # Tool names that model providers accept.
 _MAX_NAME: Final = 64
-_MAX_DESCRIPTION: Final = 1000
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 _OTHERS: Final = ("head", "options", "trace")
 _WITH_BODY: Final = ("post", "put", "patch")
-_PATH_PARAMETER: Final = re.compile(r"\{([^{}]*)\}")
 _MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+/;= -]{1,200}")
 # OpenAPI defines that parameters of these names are ignored.
 _NO_PARAMETERS: Final = {"accept", "content-type", "authorization"}
@@ -115,7 +134,7 @@ class _Arguments:
         while name in self.properties:
             name = f"{name}_"
         if isinstance(schema, dict) and isinstance(description, str) and "description" not in schema:
-            schema = {**cast("dict[str, Any]", schema), "description": description[:_MAX_DESCRIPTION]}
+            schema = {**cast("dict[str, Any]", schema), "description": description[:MAX_DESCRIPTION]}
         self.properties[name] = schema
         if required:
             self.required.append(name)
@@ -131,13 +150,23 @@ class _Maker:
         self._base_url = base_url
         self._headers = headers
         self._taken: set[str] = set()
+        self._size = 0
+        self._parts = 0
+        self._notes = 0
         self.found = ImportedTools()
 
     def add(self, path: str, item: Mapping[str, Any], method: str, operation: Mapping[str, Any]) -> None:
         """Add one operation."""
         where = f"{method.upper()} {path}"[:300]
+        self._notes = 0
         try:
-            self.found.tools.append(self._tool(where, path, item, method, operation))
+            tool = self._tool(where, path, item, method, operation)
+            self._size += len(dump_json(tool))
+            if self._size > MAX_TOOLS_BYTES:
+                raise InvalidRequest(
+                    f"The tools have more than {MAX_TOOLS_BYTES} bytes in total. Import fewer operations."
+                )
+            self.found.tools.append(tool)
         except _Cannot as error:
             self.found.left_out.append(SkippedOperation(where, str(error)))
         except SchemaTooLarge as error:
@@ -166,6 +195,7 @@ class _Maker:
             "required": arguments.required,
             "additionalProperties": False,
         }
+        self._count(schema)
         problem = check_schema(schema)
         if problem is not None:
             raise _Cannot(f"Its schemas are not valid: {problem}.")
@@ -173,7 +203,7 @@ class _Maker:
         tool: dict[str, Any] = {
             "name": self._name(where, path, method, operation),
             "label": str(operation.get("summary") or "")[:200],
-            "description": _about(operation, where),
+            "description": describe_operation(operation, where),
             "tool_type": "http",
             "method": method.upper(),
             "url": url,
@@ -184,33 +214,46 @@ class _Maker:
         }
         return {key: value for key, value in tool.items() if value not in ("", {}) and (key, value) != ("body", "all")}
 
+    def _count(self, schema: Any) -> None:
+        """Count the parts of all schemas, because each check of a shared part takes time again."""
+        size = size_of(schema, MAX_DEPTH)
+        self._parts += 0 if size is None else size.nodes + size.texts
+        if self._parts > MAX_PARTS:
+            raise InvalidRequest(f"The schemas of the tools have more than {MAX_PARTS} parts. Import fewer operations.")
+
     def _parameters(self, item: Mapping[str, Any], operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         found: dict[tuple[str, str], Mapping[str, Any]] = {}
-        for owner in (item, operation):
-            for raw in _list(owner.get("parameters")):
-                parameter = local(raw, self._document)
-                if not isinstance(parameter, Mapping):
-                    raise _Cannot("A parameter is missing: its $ref cannot be resolved within the description.")
-                known = cast("Mapping[str, Any]", parameter)
-                found[str(known.get("in")), str(known.get("name"))] = known
+        given = [raw for owner in (item, operation) for raw in list_of(owner.get("parameters"))]
+        if len(given) > MAX_PARAMETERS:
+            raise _Cannot(f"It has {len(given)} parameters; at most {MAX_PARAMETERS} are supported.")
+        for raw in given:
+            parameter = local(raw, self._document)
+            if not isinstance(parameter, Mapping):
+                raise _Cannot("A parameter is missing: its $ref cannot be resolved within the description.")
+            known = cast("Mapping[str, Any]", parameter)
+            found[str(known.get("in")), str(known.get("name"))] = known
         return list(found.values())
 
     def _add_parameter(
         self, where: str, parameter: Mapping[str, Any], method: str, arguments: _Arguments, schemas: SchemaConverter
     ) -> None:
         name, position = str(parameter.get("name") or ""), str(parameter.get("in"))
+        if len(name) > _MAX_PARAMETER:
+            raise _Cannot(
+                f"The name of a parameter has {len(name)} characters; at most {_MAX_PARAMETER} are supported."
+            )
         required = parameter.get("required") is True or position == "path"
         raw = parameter.get("schema")
         contents = parameter.get("content")
         problem = ""
         if raw is None and isinstance(contents, Mapping):
             first = next(iter(cast("Mapping[str, Any]", contents).values()), None)
-            raw = _table(first).get("schema")
+            raw = table_of(first).get("schema")
         if position not in ("path", "query", "header") or not name:
             problem = f'The parameter "{name}" is in {position}, which is not supported.'
         elif parameter.get("style") in ("deepObject", "spaceDelimited", "pipeDelimited", "matrix", "label"):
             problem = f'The parameter "{name}" has the style {parameter["style"]}, which is not supported.'
-        elif parameter.get("explode") is False and _is_list(raw, self._document):
+        elif parameter.get("explode") is False and is_list(raw, self._document):
             problem = f'The parameter "{name}" is a comma-separated list, which is not supported.'
         if position == "header" and name.lower() in {*_NO_PARAMETERS, *map(str.lower, self._headers)}:
             return
@@ -232,7 +275,7 @@ class _Maker:
         elif position == "header":
             arguments.headers[name] = f"{{{argument}}}"
         elif method in _WITH_BODY or argument != name:
-            arguments.query.append(f"{_literal(name)}={{{argument}}}")
+            arguments.query.append(f"{literal_name(name)}={{{argument}}}")
 
     def _add_body(
         self, where: str, operation: Mapping[str, Any], method: str, arguments: _Arguments, schemas: SchemaConverter
@@ -242,8 +285,8 @@ class _Maker:
         if not isinstance(found, Mapping):
             return "rest" if method in _WITH_BODY else "all"
         body = cast("Mapping[str, Any]", found)
-        contents = _table(body.get("content"))
-        kinds = [kind for kind in contents if _is_json(kind)]
+        contents = table_of(body.get("content"))
+        kinds = [kind for kind in contents if is_json(kind)]
         problem = ""
         if method not in _WITH_BODY:
             problem = f"A body of {method.upper()} is not sent."
@@ -257,19 +300,21 @@ class _Maker:
         kind = next((kind for kind in kinds if kind.lower().startswith("application/json")), kinds[0])
         if kind != "application/json" and _MEDIA.fullmatch(kind):
             arguments.headers["Content-Type"] = kind
-        schema = schemas.plain(_table(contents[kind]).get("schema", {}), for_request=True)
-        fields = _fields(schema)
+        schema = schemas.plain(table_of(contents[kind]).get("schema", {}), for_request=True)
+        fields = fields_of_body(schema)
         if fields is None or fields.keys() & arguments.properties.keys():
             name = arguments.add("body", schema, required=body.get("required") is True)
             if name != "body":
                 raise _Cannot('It has a parameter named "body" besides its body.')
             return "body"
         arguments.properties.update(fields)
-        arguments.required += [name for name in _list(cast("dict[str, Any]", schema).get("required")) if name in fields]
+        arguments.required += [
+            name for name in list_of(cast("dict[str, Any]", schema).get("required")) if name in fields
+        ]
         return "rest"
 
     def _url(self, path: str, item: Mapping[str, Any], operation: Mapping[str, Any], arguments: _Arguments) -> str:
-        base = self._base_url or _server(operation, item, self._document)
+        base = self._base_url or server_of(operation, item, self._document)
         if not base.startswith(("http://", "https://")):
             raise _Cannot("It has no server with an absolute URL. Pass a base URL.")
 
@@ -279,7 +324,7 @@ class _Maker:
             return f"{{{arguments.path[found[1]]}}}"
 
         query = "&".join(arguments.query)
-        url = f"{base.rstrip('/')}{_PATH_PARAMETER.sub(replace, path)}{'?' if query else ''}{query}"
+        url = f"{base.rstrip('/')}{PATH_PARAMETER.sub(replace, path)}{'?' if query else ''}{query}"
         try:
             parse_url(url)
         except UrlTemplateError as error:
@@ -304,35 +349,19 @@ class _Maker:
         return name
 
     def _note_security(self, where: str, operation: Mapping[str, Any]) -> None:
-        requested = [entry for entry in _list(operation.get("security", self._document.get("security"))) if entry]
-        schemes = _table(_table(self._document.get("components")).get("securitySchemes"))
+        requested = [entry for entry in list_of(operation.get("security", self._document.get("security"))) if entry]
+        schemes = table_of(table_of(self._document.get("components")).get("securitySchemes"))
         given = set(map(str.lower, self._headers))
-        for name in _table(requested[0] if requested else None):
-            scheme = _table(local(schemes.get(name), self._document))
-            header, cure = _credential(scheme)
+        for name in table_of(requested[0] if requested else None):
+            scheme = table_of(local(schemes.get(name), self._document))
+            header, cure = credential_of(scheme)
             if header is None or header.lower() not in given:
                 self._note(where, f"It needs credentials ({str(name)[:100]}). {cure}")
 
     def _note(self, where: str, what: str) -> None:
-        self.found.notes.append(SkippedOperation(where, what))
-
-
-def _server(*owners: Mapping[str, Any]) -> str:
-    """Return the first server of the innermost owner that has one, with the defaults of its variables."""
-    for owner in owners:
-        for server in _list(owner.get("servers"))[:1]:
-            if isinstance(server, Mapping):
-                return _server_url(cast("Mapping[str, Any]", server))
-    return ""
-
-
-def _server_url(server: Mapping[str, Any]) -> str:
-    variables = _table(server.get("variables"))
-    return _PATH_PARAMETER.sub(lambda found: _default(variables.get(found[1])), str(server.get("url") or ""))
-
-
-def _default(variable: Any) -> str:
-    return str(_table(variable).get("default", ""))
+        self._notes += 1
+        if self._notes <= _MAX_NOTES:
+            self.found.notes.append(SkippedOperation(where, what))
 
 
 def _check_base(url: str) -> None:
@@ -342,58 +371,3 @@ def _check_base(url: str) -> None:
         raise InvalidRequest(f"The base URL cannot be used. {error}") from None
     if template.parameters or template.fields or template.takes_all_arguments:
         raise InvalidRequest("The base URL must be a host and a path, without parameters or placeholders.")
-
-
-def _credential(scheme: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return the header of a credential, or None if it is sent elsewhere, and how to pass it."""
-    name = str(scheme.get("name"))[:100]
-    match scheme.get("type"), scheme.get("in"):
-        case "apiKey", "query":
-            return None, f"Add {_literal(name)}={{secret.NAME}} to the parameters in its url."
-        case "apiKey", "cookie":
-            header, value = "Cookie", f"{name}={{secret.NAME}}"
-        case "apiKey", _:
-            header, value = name, "{secret.NAME}"
-        case _:
-            kind = "Basic" if str(scheme.get("scheme")).lower() == "basic" else "Bearer"
-            header, value = "Authorization", f"{kind} {{secret.NAME}}"
-    return header, f"Pass a header such as {header}: {value}."
-
-
-def _about(operation: Mapping[str, Any], where: str) -> str:
-    parts = [str(operation[key]).strip() for key in ("summary", "description") if operation.get(key)]
-    text = "\n\n".join(dict.fromkeys(parts)) or where
-    return text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
-
-
-def _fields(schema: Any) -> dict[str, Any] | None:
-    """Return the fields of a body that is a plain object; None if it must be one argument."""
-    if not isinstance(schema, dict):
-        return None
-    table = cast("dict[str, Any]", schema)
-    fields = table.get("properties")
-    odd = any(word in table for word in ("allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "nullable"))
-    if odd or table.get("type", "object") != "object" or not isinstance(fields, dict) or not fields:
-        return None
-    return None if table.get("additionalProperties") else cast("dict[str, Any]", fields)
-
-
-def _is_list(schema: Any, document: Mapping[str, Any]) -> bool:
-    return _table(local(schema, document)).get("type") == "array"
-
-
-def _is_json(kind: str) -> bool:
-    media = kind.partition(";")[0].strip().lower()
-    return media == "application/json" or media.endswith("+json")
-
-
-def _literal(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.~\[\]-]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -103,12 +103,15 @@ def _remove_read_only(table: Mapping[str, Any], made: dict[str, Any], document: 
     fields = table.get("properties")
     if not isinstance(fields, Mapping):
         return
+    removed: set[str] = set()
     for name, raw in cast("Mapping[str, Any]", fields).items():
         found = local(raw, document)
         if isinstance(found, Mapping) and cast("Mapping[str, Any]", found).get("readOnly") is True:
             made["properties"].pop(name, None)
-            if isinstance(made.get("required"), list):
-                made["required"] = [item for item in made["required"] if item != name]
+            removed.add(name)
+    if removed and isinstance(made.get("required"), list):
+        required = cast("list[Any]", made["required"])
+        made["required"] = [item for item in required if not isinstance(item, str) or item not in removed]
 
 
 def _translate_keywords(table: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:

@@ -6,92 +6,92 @@ cycle would continue until a cost limit stops it, so it is refused before it is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from runlane.definitions.problem import Problems
 from runlane.definitions.schema.definition import Agent, Orchestration, Tool
 from runlane.definitions.schema.step import AgentStep, EvaluatorStep, OrchestrationStep, ToolStep
 from runlane.definitions.scope import ALL_TOOLS, DefinitionScope, ParsedDefinition
 
+# A definition is refused because of its first cycle; to find a cycle takes time for every link.
+_MAX_CYCLES: Final = 50
+# "all" is a node of its own, which no tool has; otherwise each agent would have a link to every tool.
+_ALL: Final = ALL_TOOLS
+
+# The links of each definition, by kind and name. A link of an orchestration has the step that makes it.
+Links = Mapping[str, Mapping[str, str]]
+
 
 def check_nesting(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
     """Report cycles that contain the given definitions."""
-    # Most tools do not call a definition, so they cannot be part of a cycle.
-    calling = {name: tool for name, tool in scope.tools.items() if tool.tool_type in ("agent", "orchestration")}
-    lean = DefinitionScope(scope.orchestrations, scope.agents, calling)
-    _check_orchestrations(given, lean, problems)
-    _check_agents(given, lean, problems)
+    inner = _links_of_agents(scope)
+    whole = {**inner, **_links_of_orchestrations(scope)}
+    for agent in scope.agents.values():
+        called = [f"agent:{name}" for name in agent.delegate_agent_ids]
+        called += [] if agent.orchestration_id is None else [f"orchestration:{agent.orchestration_id}"]
+        whole[f"agent:{agent.id}"] = {**inner[f"agent:{agent.id}"], **dict.fromkeys(called, "")}
+    for tool in scope.tools.values():
+        if tool.called_orchestration is not None:
+            whole[f"tool:{tool.name}"] = {f"orchestration:{tool.called_orchestration}": ""}
+    whole[_ALL] = {name: "" for name in whole if name.startswith("tool:")}
+    _check_orchestrations(given, whole, problems)
+    _check_agents(given, inner, problems)
 
 
-def nested_in(orchestration: Orchestration, scope: DefinitionScope) -> dict[str, str]:
-    """Return the orchestrations that a run of this orchestration may start, each with the step that starts it."""
-    found: dict[str, str] = {}
-    users: dict[str, str] = {}
-    for step in orchestration.steps:
-        if isinstance(step, OrchestrationStep):
-            found.setdefault(step.orchestration_id, step.id)
-        elif isinstance(step, (AgentStep, ToolStep, EvaluatorStep)) and step.agent_id is not None:
-            users.setdefault(step.agent_id, step.id)
-        if isinstance(step, ToolStep):
-            for tool in scope.tools_named([step.forced_tool]):
-                if tool.called_orchestration is not None:
-                    found.setdefault(tool.called_orchestration, step.id)
-                if tool.called_agent is not None:
-                    users.setdefault(tool.called_agent, step.id)
-    for name, step_id in users.items():
-        for agent in agents_from([name], scope):
-            if agent.orchestration_id is not None:
-                found.setdefault(agent.orchestration_id, step_id)
-            for tool in scope.tools_named(agent.tools):
-                if tool.called_orchestration is not None:
-                    found.setdefault(tool.called_orchestration, step_id)
-    return found
+def _links_of_orchestrations(scope: DefinitionScope) -> dict[str, Mapping[str, str]]:
+    links: dict[str, Mapping[str, str]] = {}
+    for orchestration in scope.orchestrations.values():
+        found: dict[str, str] = {}
+        for step in orchestration.steps:
+            if isinstance(step, OrchestrationStep):
+                found.setdefault(f"orchestration:{step.orchestration_id}", step.id)
+            elif isinstance(step, (AgentStep, ToolStep, EvaluatorStep)) and step.agent_id is not None:
+                found.setdefault(f"agent:{step.agent_id}", step.id)
+            if isinstance(step, ToolStep):
+                found.setdefault(f"tool:{step.forced_tool}", step.id)
+        links[f"orchestration:{orchestration.id}"] = found
+    return links
 
 
-def agents_from(names: Iterable[str], scope: DefinitionScope) -> list[Agent]:
-    """Return these agents and all agents that they may call."""
-    waiting, seen = list(names), set[str]()
-    found: list[Agent] = []
-    while waiting:
-        name = waiting.pop()
-        agent = scope.agents.get(name)
-        if name in seen or agent is None:
-            continue
-        seen.add(name)
-        found.append(agent)
-        waiting += agent.delegate_agent_ids
-        waiting += (name for tool in scope.tools_named(agent.tools) if (name := tool.called_agent) is not None)
-    return found
+def _links_of_agents(scope: DefinitionScope) -> dict[str, Mapping[str, str]]:
+    """Return the links between agents and tools of type agent. Other tools do not call a definition.
 
-
-def _check_orchestrations(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
-    nested = {name: nested_in(orchestration, scope) for name, orchestration in scope.orchestrations.items()}
-    suspects = _suspects(nested)
-    for parsed in given:
-        if isinstance(parsed.definition, Orchestration) and parsed.definition.id in suspects:
-            cycle = _find_cycle(parsed.definition.id, nested, suspects)
-            if cycle:
-                step = nested[parsed.definition.id].get(cycle[1])
-                problems.error(
-                    parsed.location.at(step=step),
-                    f"The orchestration would start itself endlessly: {' -> '.join(cycle)}. Break the cycle.",
-                )
-
-
-def _check_agents(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
-    """Report cycles of agents and tools of type agent.
-
-    "all" is a separate node; otherwise each agent would have a link to every tool.
+    Delegation is not among them, because an attempt refuses to delegate in a circle.
     """
-    links: dict[str, dict[str, str]] = {
+    links: dict[str, Mapping[str, str]] = {
         f"tool:{tool.name}": {f"agent:{tool.called_agent}": ""} for tool in scope.tools.values() if tool.called_agent
     }
-    links[ALL_TOOLS] = dict.fromkeys(links, "")
+    links[_ALL] = dict.fromkeys(links, "")
     for agent in scope.agents.values():
-        named = {f"tool:{name}": "" for name in agent.tools if f"tool:{name}" in links}
-        links[f"agent:{agent.id}"] = {ALL_TOOLS: ""} if ALL_TOOLS in agent.tools else named
-    suspects = _suspects(links)
+        names = [_ALL] if ALL_TOOLS in agent.tools else [f"tool:{name}" for name in agent.tools]
+        links[f"agent:{agent.id}"] = dict.fromkeys(names, "")
+    return links
+
+
+def _check_orchestrations(given: Sequence[ParsedDefinition], links: Links, problems: Problems) -> None:
+    on_cycles = _on_cycles(links)
+    found = 0
+    for parsed in given:
+        start = f"orchestration:{parsed.definition.id}"
+        if not isinstance(parsed.definition, Orchestration) or start not in on_cycles:
+            continue
+        cycle = _find_cycle(start, links, on_cycles)
+        names = [name.partition(":")[2] for name in cycle if name.startswith("orchestration:")]
+        problems.error(
+            parsed.location.at(step=links[start][cycle[1]]),
+            f"The orchestration would start itself endlessly: {' -> '.join(names)}. Break the cycle.",
+        )
+        found += 1
+        if found == _MAX_CYCLES:
+            return
+
+
+def _check_agents(given: Sequence[ParsedDefinition], links: Links, problems: Problems) -> None:
+    """Report cycles of agents and tools of type agent."""
+    on_cycles = _on_cycles(links)
     reported: set[frozenset[str]] = set()
+    found = 0
     for parsed in given:
         match parsed.definition:
             case Agent(id=name):
@@ -100,47 +100,73 @@ def _check_agents(given: Sequence[ParsedDefinition], scope: DefinitionScope, pro
                 start, field = f"tool:{name}", "agent_id"
             case _:
                 continue
-        cycle = _find_cycle(start, links, suspects) if start in suspects else []
-        if cycle and frozenset(cycle) not in reported:
+        if start not in on_cycles or found == _MAX_CYCLES:
+            continue
+        cycle = _find_cycle(start, links, on_cycles)
+        found += 1
+        if frozenset(cycle) not in reported:
             reported.add(frozenset(cycle))
-            fix = 'Name the tools of the agent instead of "all".' if ALL_TOOLS in cycle else "Break the cycle."
+            fix = 'Name the tools of the agent instead of "all".' if _ALL in cycle else "Break the cycle."
             path = " -> ".join(item.replace(":", " ") for item in cycle)
             problems.error(parsed.location.at(field=field), f"The agent would call itself endlessly: {path}. {fix}")
 
 
-def _suspects(links: Mapping[str, Mapping[str, str]]) -> set[str]:
-    """Return the names that are on a cycle or lead to one.
+def _on_cycles(links: Links) -> set[str]:
+    """Return the names that are on a cycle: the components of more than one name, and names that link to themselves.
 
-    These names remain when names without links have been removed repeatedly.
+    The algorithm is Tarjan's, without recursion.
     """
-    users: dict[str, list[str]] = {}
-    open_ends: dict[str, int] = {}
-    for name, inner in links.items():
-        known = [target for target in inner if target in links]
-        open_ends[name] = len(known)
-        for target in known:
-            users.setdefault(target, []).append(name)
-    done = [name for name, count in open_ends.items() if count == 0]
-    while done:
-        for user in users.get(done.pop(), ()):
-            open_ends[user] -= 1
-            if open_ends[user] == 0:
-                done.append(user)
-    return {name for name, count in open_ends.items() if count > 0}
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []
+    on_path: set[str] = set()
+    found: set[str] = set()
+    for root in links:
+        work = [] if root in order else [(root, iter(links[root]))]
+        while work:
+            name, targets = work[-1]
+            if name not in order:
+                order[name] = low[name] = len(order)
+                path.append(name)
+                on_path.add(name)
+            following = next((target for target in targets if target in links), None)
+            if following is not None:
+                if following not in order:
+                    work.append((following, iter(links[following])))
+                elif following in on_path:
+                    low[name] = min(low[name], order[following])
+                continue
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[name])
+            if low[name] == order[name]:
+                component = _cut(path, name)
+                on_path.difference_update(component)
+                if len(component) > 1 or name in links[name]:
+                    found.update(component)
+    return found
 
 
-def _find_cycle(start: str, nested: Mapping[str, Mapping[str, str]], suspects: Collection[str]) -> list[str]:
-    """Return the shortest path from a name back to itself, or an empty list."""
+def _cut(path: list[str], name: str) -> list[str]:
+    """Remove the end of a path from this name on, and return it."""
+    removed: list[str] = []
+    while not removed or removed[-1] != name:
+        removed.append(path.pop())
+    return removed
+
+
+def _find_cycle(start: str, links: Links, on_cycles: Collection[str]) -> list[str]:
+    """Return the shortest path from a name on a cycle back to itself."""
     came_from: dict[str, str] = {}
     waiting = [start]
     for name in waiting:
-        for target in nested[name]:
+        for target in links[name]:
             if target == start:
                 path = [start, name]
                 while path[-1] != start:
                     path.append(came_from[path[-1]])
                 return path[::-1]
-            if target in suspects and target not in came_from:
+            if target in on_cycles and target not in came_from:
                 came_from[target] = name
                 waiting.append(target)
-    return []
+    raise AssertionError(f"{start} is not on a cycle")

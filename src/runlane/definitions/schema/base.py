@@ -7,7 +7,8 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 # Ids are part of URLs, file names and stored rows. The path of a step consists of ids and must be unambiguous.
-ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}$"
+MAX_ID_CHARACTERS: Final = 128
+ID_PATTERN: Final = rf"^[A-Za-z0-9][A-Za-z0-9_.\-]{{0,{MAX_ID_CHARACTERS - 1}}}$"
 KEY_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 
 Id = Annotated[str, Field(pattern=ID_PATTERN)]

@@ -12,7 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import BigInteger, Float, FromClause, Integer, Text, and_, bindparam, cast, or_, select, true, update
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.sql.base import Executable
 
 from runlane.definitions.schema.trigger import Trigger
@@ -95,7 +109,7 @@ _MATCHED = Statement(
 )
 _lease_us = cast(bindparam("seconds", type_=Float()) * 1_000_000, BigInteger)
 _open = (
-    select(event_outcomes.c.event_id, event_outcomes.c.trigger)
+    select(event_outcomes.c.event_id, event_outcomes.c.trigger, event_outcomes.c.claimed_until)
     .where(event_outcomes.c.outcome == lit(Outcome.PENDING), event_outcomes.c.claimed_until <= now_once())
     .order_by(event_outcomes.c.claimed_until)
     .limit(lit(CLAIMED_AT_ONCE))
@@ -111,15 +125,22 @@ _CLAIM = Statement(
     "claim_outcomes",
     update(event_outcomes)
     .where(event_outcomes.c.event_id == _open.c.event_id, event_outcomes.c.trigger == _open.c.trigger)
-    .values(claimed_until=now_us() + _lease_us)
-    .returning(event_outcomes.c.event_id, event_outcomes.c.trigger, event_outcomes.c.tenant),
+    .values(
+        claimed_until=now_us() + _lease_us,
+        # A pair that has waited for an evaluator is given as much time as any other.
+        created_at=case((_open.c.claimed_until == lit(0), now_us()), else_=event_outcomes.c.created_at),
+    )
+    .returning(
+        event_outcomes.c.event_id,
+        event_outcomes.c.trigger,
+        event_outcomes.c.tenant,
+        (now_us() - event_outcomes.c.created_at).label("age_us"),
+    ),
     purpose="Claim events and triggers to evaluate, for a moment.",
 )
 _EVENTS = Statement(
     "read_claimed_events",
-    select(stored_events, (now_us() - stored_events.c.received_at).label("age_us")).where(
-        member(stored_events.c.id, "ids")
-    ),
+    select(stored_events).where(member(stored_events.c.id, "ids")),
     purpose="Read the events that an evaluator has claimed.",
 )
 _LOCK = Statement(
@@ -174,7 +195,10 @@ _REPLAYABLE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class ClaimedPair:
-    """An event and a trigger to evaluate. `event` is None if retention has deleted it; `trigger` if it was removed."""
+    """An event and a trigger to evaluate. `event` is None if retention has deleted it; `trigger` if it was removed.
+
+    The age counts from the first evaluation, because an event may have waited for an evaluator.
+    """
 
     event_id: str
     trigger_id: str
@@ -246,7 +270,7 @@ def _claimed(pair: Row, events: Mapping[str, Row], triggers: Mapping[tuple[str, 
         pair["tenant"],
         None if row is None else event_of(row),
         triggers.get((pair["tenant"], pair["trigger"])),
-        0.0 if row is None else row["age_us"] / 1_000_000,
+        pair["age_us"] / 1_000_000,
     )
 
 

@@ -9,14 +9,14 @@ from sqlalchemy import Text, bindparam, case, func, select, update
 from runlane.domain.events import EventType, Notice
 from runlane.domain.ids import new_id
 from runlane.domain.run import Status
-from runlane.domain.text import dump_json
+from runlane.domain.text import dump_json, utf8_size
 from runlane.errors import RunNotFound, WrongState
 from runlane.store.orchestration.waits import ANSWER, KEEP_EVENT, WAITS_OF_RUN, Wait, wait_of
 from runlane.store.queue.events import append
 from runlane.store.queue.limits import queued_status, wait_for_limits
 from runlane.store.queue.run_changes import RunChange, operate
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit
+from runlane.store.sql.expressions import byte_size, lit
 from runlane.store.sql.schema import run_waits, runs
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.webhooks.outbox import has_endpoints
@@ -25,6 +25,8 @@ from runlane.store.webhooks.run_messages import report_answered
 # The maximum number of events that are stored for steps which do not wait yet. A sender of more events probably uses a
 # wrong name or run.
 MAX_SENT = 1000
+# The bytes of the answers and events that the worker of a run has not read. It reads all of them at once.
+MAX_UNREAD_BYTES = 16 * 1024 * 1024
 
 _by_id = runs.c.id == bindparam("run_id")
 _LOCK_RUN = Statement(
@@ -70,14 +72,17 @@ _USED = Statement(
     ),
     purpose="Find the wait of a run that an event of the tenant has answered.",
 )
-_KEPT = Statement(
-    "sent_events",
-    select(func.count().label("kept")).where(
+_UNREAD = Statement(
+    "unread_answers",
+    select(
+        func.count().filter(run_waits.c.kind == lit("sent")).label("sent"),
+        func.coalesce(func.sum(byte_size(run_waits.c.answer)), lit(0)).label("bytes"),
+    ).where(
         run_waits.c.run_id == bindparam("run_id"),
-        run_waits.c.kind == lit("sent"),
+        run_waits.c.answered_at.is_not(None),
         run_waits.c.settled_at.is_(None),
     ),
-    purpose="Read the sent events that a run has not consumed.",
+    purpose="Count the answers and sent events that the worker of a run has not read, with their bytes.",
 )
 
 
@@ -127,7 +132,8 @@ async def store_event(database: Database, run_id: str, name: str, data: Any, sen
             raise WrongState(f"Run {run_id} is {run['status']}. Only a run that has not ended accepts events.")
         for row in await session.fetch(_WAITS_FOR, run_id=run_id, name=name):
             return await _answered(session, run, run_id, row["path"], data, sent_by)
-        if (await session.fetch(_KEPT, run_id=run_id))[0]["kept"] >= MAX_SENT:
+        answer = dump_json(data)
+        if await _require_room(session, run_id, answer) >= MAX_SENT:
             raise WrongState(
                 f"Run {run_id} has {MAX_SENT} stored events for which no step has waited, which is the limit. "
                 f'Check that a step waits for "{name}".'
@@ -139,7 +145,7 @@ async def store_event(database: Database, run_id: str, name: str, data: Any, sen
             tenant=run["tenant"],
             target=run["target"],
             name=name,
-            answer=dump_json(data),
+            answer=answer,
             answered_by=sent_by,
         )
         return RunChange(run_id, Status(run["status"]))
@@ -155,8 +161,10 @@ async def answer_by_event(database: Database, run_id: str, path: str, event_id: 
         rows = await session.fetch(_LOCK_RUN, run_id=run_id)
         if not rows or Status(rows[0]["status"]).terminal or await session.fetch(_USED, run_id=run_id, used_by=by):
             return None
+        answer = dump_json(data)
+        await _require_room(session, run_id, answer)
         taken = await session.fetch(
-            ANSWER, run_id=run_id, path=path, answer=dump_json(data), answered_by=by, note=None, opened_at=None
+            ANSWER, run_id=run_id, path=path, answer=answer, answered_by=by, note=None, opened_at=None
         )
         if not taken:
             return None
@@ -185,6 +193,17 @@ async def _held(session: Session, run_id: str) -> Row:
     return rows[0]
 
 
+async def _require_room(session: Session, run_id: str, answer: str) -> int:
+    """Raise WrongState if the worker of a run would have too much to read; return how many events are stored."""
+    unread = (await session.fetch(_UNREAD, run_id=run_id))[0]
+    if unread["bytes"] and unread["bytes"] + utf8_size(answer) > MAX_UNREAD_BYTES:
+        raise WrongState(
+            f"Run {run_id} has answers and events of {unread['bytes']} bytes that it has not read; at most "
+            f"{MAX_UNREAD_BYTES} are stored. Send this one when it has continued, or send a reference to the data."
+        )
+    return unread["sent"]
+
+
 async def _answered(
     session: Session,
     run: Row,
@@ -197,8 +216,10 @@ async def _answered(
 ) -> RunChange:
     # A run that has ended accepts no answer, though its wait may still be open.
     open_still = not Status(run["status"]).terminal
+    text = dump_json(answer)
+    await _require_room(session, run_id, text)
     taken = await session.fetch(
-        ANSWER, run_id=run_id, path=path, answer=dump_json(answer), answered_by=by, note=note, opened_at=opened_at_us
+        ANSWER, run_id=run_id, path=path, answer=text, answered_by=by, note=note, opened_at=opened_at_us
     )
     if not taken or not open_still:
         raise WrongState(f"Run {run_id} is {run['status']} and does not wait for an answer at {path} any more.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, select, update
 
@@ -25,6 +25,7 @@ from runlane.domain.rate_limit import (
 )
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import clean_text
+from runlane.errors import Conflict
 from runlane.store.access.audit import append_audit
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import now_us, upsert
@@ -93,6 +94,13 @@ _SET = Statement(
 _STATE = Statement(
     "provider_state",
     select(provider_states, now_us().label("now")).where(provider_states.c.credential == bindparam("credential")),
+)
+# Every process that calls models reads all credentials twice a second, so a tenant has a limited number of them.
+MAX_CREDENTIALS: Final = 100
+_OF_TENANT = Statement(
+    "credentials_of_tenant",
+    select(provider_states.c.credential).where(provider_states.c.credential.like(bindparam("ending"), escape="\\")),
+    purpose="Read the credentials of a tenant.",
 )
 _SLOW = Statement(
     "slow_down",
@@ -166,6 +174,7 @@ async def set_limits(
         await session.lock(exclusive=[provider_lock(credential)])
         old = await _find(session, credential)
         limits = changed_limits(old.limits, change)
+        await _require_room(session, credential)
         await session.fetch(_ADD, credential=credential)
         rows = await session.fetch(
             _SET,
@@ -179,6 +188,20 @@ async def set_limits(
         return old, _setting_from_row(credential, rows[0])
 
     return await database.transact(transaction)
+
+
+async def _require_room(session: Session, credential: str) -> None:
+    """Raise Conflict if the credential would be one too many of its tenant."""
+    _, at, tenant = credential.rpartition("@")
+    if not at:
+        return
+    ending = tenant.replace("_", "\\_")
+    known = [row["credential"] for row in await session.fetch(_OF_TENANT, ending=f"%@{ending}")]
+    if credential not in known and len(known) >= MAX_CREDENTIALS:
+        raise Conflict(
+            f'The tenant "{tenant}" has {MAX_CREDENTIALS} credentials, which is the most. Change the limits of one of '
+            "them: runlane limits list"
+        )
 
 
 async def reset_limits(database: Database, credential: str, *, actor: str) -> tuple[CredentialLimits, CredentialLimits]:

@@ -14,6 +14,7 @@ from sqlalchemy import func, select
 
 from runlane.definitions.forms import ARGUMENTS, EDIT
 from runlane.domain.a2a import A2A_STATES, A2A_TAG
+from runlane.domain.memory import MEMORY_TASKS
 from runlane.domain.run import ORCHESTRATION, RunHook, Status
 from runlane.domain.text import load_json
 from runlane.domain.timestamps import format_timestamp
@@ -202,6 +203,9 @@ def _messages_of_end(row: Row, content: Row | None) -> list[NewMessage]:
         "error": _error(row["error"]),
     }
     extras = {} if content is None else {name: content[name] for name in INCLUDED}
+    if row["target"].startswith(MEMORY_TASKS):
+        # The input of an import has the entries of a memory, which need memory:read.
+        extras = dict.fromkeys(extras)
     url = row["url"]
     own = None if url is None or content is None else RunTarget(url, _own_fields(row, data, content))
     message = NewMessage(row["tenant"], RUN_ENDS[status], data, row["id"], row["ended_at"], extras, own)
