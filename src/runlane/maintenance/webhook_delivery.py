@@ -17,6 +17,7 @@ from runlane.access.secrets import SecretVault
 from runlane.bus import Bus
 from runlane.domain.hints import Topic
 from runlane.domain.webhook import DeliveryStatus
+from runlane.domain.webhook_places import Places
 from runlane.errors import Unavailable
 from runlane.failpoints import failpoint
 from runlane.maintenance.service import PeriodicService
@@ -31,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 # The interval without work, during which the maintenance survey wakes the service.
 _IDLE_SECONDS = 60.0
-# How soon deliveries that wait for the rate of their endpoint are checked again.
+# How soon deliveries are checked again that wait for the rate of their endpoint, or behind a page of such endpoints.
 _SOON_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 # How long results of tries are gathered for one transaction while other tries may end as soon.
@@ -103,7 +104,7 @@ class WebhookService(PeriodicService):
             task = asyncio.create_task(self._send(delivery, claimed_at), name=f"runlane-webhook-{delivery.id}")
             self._sending[task] = delivery
             task.add_done_callback(self._sending.pop)
-        if claimed.rate_limited:
+        if claimed.soon:
             asyncio.get_running_loop().call_later(_SOON_SECONDS, self.wake)
         return claimed.more
 
@@ -111,7 +112,8 @@ class WebhookService(PeriodicService):
         self, session: Session, finished: list[tuple[ClaimedDelivery, TryResult]]
     ) -> ClaimedDeliveries:
         await record_tries(session, finished)
-        return await claim_deliveries(session, self._places - len(self._sending), self._lease_us)
+        held = [(delivery.tenant, delivery.endpoint_id) for delivery in self._sending.values()]
+        return await claim_deliveries(session, Places.of_process(self._places, held), self._lease_us)
 
     async def _send(self, delivery: ClaimedDelivery, claimed_at: float) -> None:
         self._begun[delivery.id] = time.monotonic()

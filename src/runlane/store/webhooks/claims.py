@@ -30,6 +30,7 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.text import load_json
 from runlane.domain.webhook import CIRCUIT_FAILURES, DeliveryStatus, allowance, paid_until
+from runlane.domain.webhook_places import Places
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once, now_us
 from runlane.store.sql.schema import run_inputs, run_webhooks, webhook_deliveries, webhook_endpoints, webhook_messages
@@ -80,11 +81,11 @@ class ClaimedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDeliveries:
-    """The claimed deliveries. `more` may be claimed at once; others wait for the rate of their endpoint."""
+    """The claimed deliveries. `more` may be claimed at once, and `soon` others, such as those that wait for a rate."""
 
     deliveries: Sequence[ClaimedDelivery]
     more: bool = False
-    rate_limited: bool = False
+    soon: bool = False
 
 
 class _Taken(NamedTuple):
@@ -104,6 +105,7 @@ _ENDPOINTS = Statement(
     "due_webhook_endpoints",
     select(
         webhook_endpoints.c.id,
+        webhook_endpoints.c.tenant,
         webhook_endpoints.c.kind,
         webhook_endpoints.c.enabled,
         webhook_endpoints.c.ordered,
@@ -254,31 +256,38 @@ _READ = Statement(
 )
 
 
-async def claim_deliveries(session: Session, slots: int, lease_us: int) -> ClaimedDeliveries:
-    """Claim up to `slots` due deliveries."""
-    if slots <= 0:
+async def claim_deliveries(session: Session, places: Places, lease_us: int) -> ClaimedDeliveries:
+    """Claim due deliveries for the free places of a process."""
+    if places.free <= 0:
         return ClaimedDeliveries(())
     endpoints = await session.fetch(_ENDPOINTS)
     if not endpoints:
         return ClaimedDeliveries(())
     ids = session.texts([row["id"] for row in endpoints])
     in_flight = {row["endpoint_id"]: row["n"] for row in await session.fetch(_IN_FLIGHT, ids=ids)}
-    ids: list[str] = []
+    # Others may wait behind the endpoints of a full page.
+    full = len(endpoints) == _ENDPOINTS_AT_ONCE
     taken: list[_Taken] = []
     served: list[tuple[str, int]] = []
     for position, row in enumerate(endpoints):
-        # Each endpoint gets its share of the slots; the next endpoint may use the slots that are left.
-        share = -(-(slots - len(ids)) // (len(endpoints) - position))
-        taken.append(await _claim_of(session, row, in_flight.get(row["id"], 0), share, lease_us))
-        ids += taken[-1].ids
-        if taken[-1].paid_until is not None:
-            served.append((row["id"], taken[-1].paid_until))
+        had_room = places.free > 0
+        # Each endpoint gets its share of the places; the next endpoint may use the places that are left.
+        share = places.share(row["tenant"], row["id"], among=len(endpoints) - position)
+        item = await _claim_of(session, row, in_flight.get(row["id"], 0), share, lease_us)
+        places.take(row["tenant"], row["id"], len(item.ids))
+        taken.append(item)
+        if item.paid_until is not None:
+            served.append((row["id"], item.paid_until))
+        elif full and had_room:
+            # An endpoint that cannot be served now makes room in the next page.
+            served.append((row["id"], row["paid_until"]))
     if served:
         await session.fetch(_SERVED, served)
+    claimed = [delivery_id for item in taken for delivery_id in item.ids]
     return ClaimedDeliveries(
-        await read_claimed(session, ids),
-        more=len(ids) < slots and (len(endpoints) == _ENDPOINTS_AT_ONCE or any(item.whole for item in taken)),
-        rate_limited=any(item.rate_limited for item in taken),
+        await read_claimed(session, claimed),
+        more=places.free > 0 and ((full and bool(claimed)) or any(item.whole for item in taken)),
+        soon=any(item.rate_limited for item in taken) or (full and not claimed),
     )
 
 
