@@ -191,7 +191,18 @@ async def test_endpoints_that_wait_do_not_hide_others(store: Store, fields: dict
         assert late.endpoint_id == "we_late"
         await record(store, (late, OK))
         # Nothing more can be claimed now, so the process waits a moment instead of claiming again and again.
-        assert (found[1].more, found[1].soon) == (False, True)
+        assert (found[1].more, found[1].again_seconds) == (False, 0.1)
+
+
+async def test_a_process_waits_for_the_rate_of_an_endpoint(store: Store) -> None:
+    """Not shorter: it would claim ten times in each second, for as long as a message waits."""
+    await endpoint(store, rate_per_second=0.01)
+    await send(store, 3)
+    first, second = [await claimed_for(store, total=10) for _ in range(2)]
+    assert (len(first.deliveries), len(second.deliveries)) == (1, 0)
+    for claimed in (first, second):
+        assert claimed.again_seconds is not None
+        assert 50 < claimed.again_seconds <= 100
 
 
 async def test_an_endpoint_with_many_places_leaves_some_for_others(store: Store) -> None:

@@ -22,6 +22,7 @@ from runlane.domain.webhook import (
     filter_matches,
     origin_id,
     paid_until,
+    rate_wait_us,
     retry_delay_us,
 )
 from runlane.domain.webhook_events import WebhookType, check_types, example_of, schema_of
@@ -90,6 +91,20 @@ def test_a_rate_saves_up_one_second() -> None:
     assert allowance(0.1, 0, now) == 1
     assert allowance(0.1, paid_until(0.1, 0, now, 1), now + 5 * SECOND_US) == 0
     assert allowance(0.1, paid_until(0.1, 0, now, 1), now + 10 * SECOND_US) == 1
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.3, 1.0, 7.0, 1000.0])
+def test_the_wait_for_a_rate_ends_when_it_allows_a_delivery(rate: float) -> None:
+    now, paid = 1_000_000 * SECOND_US, 0
+    assert rate_wait_us(rate, paid, now) <= 0
+    for _ in range(5):
+        taken = allowance(rate, paid, now)
+        assert taken > 0
+        paid = paid_until(rate, paid, now, taken)
+        wait = rate_wait_us(rate, paid, now)
+        assert wait > 0
+        assert allowance(rate, paid, now + wait - 2) == 0
+        now += wait
 
 
 def test_an_endpoint_and_a_tenant_leave_places_of_a_process_free() -> None:

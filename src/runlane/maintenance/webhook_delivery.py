@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 # The interval without work, during which the maintenance survey wakes the service.
 _IDLE_SECONDS = 60.0
-# How soon deliveries are checked again that wait for the rate of their endpoint, or behind a page of such endpoints.
+# How soon a pass whose results could not be stored is repeated, and the least time between passes for a rate.
 _SOON_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 # How long results of tries are gathered for one transaction while other tries may end as soon.
@@ -63,12 +63,15 @@ class WebhookService(PeriodicService):
         self._begun: dict[str, float] = {}
         self._finished: list[tuple[ClaimedDelivery, TryResult]] = []
         self._gathering: asyncio.TimerHandle | None = None
+        # The next pass for deliveries that wait.
+        self._again: asyncio.TimerHandle | None = None
 
     async def stop(self) -> None:
         """Finish the tries in progress, for a moment, and give back the others."""
         await super().stop()
-        if self._gathering is not None:
-            self._gathering.cancel()
+        for timer in (self._gathering, self._again):
+            if timer is not None:
+                timer.cancel()
         if self._sending:
             await asyncio.wait(self._sending, timeout=_STOP_SECONDS)
         unsent = dict(self._sending)
@@ -104,9 +107,23 @@ class WebhookService(PeriodicService):
             task = asyncio.create_task(self._send(delivery, claimed_at), name=f"runlane-webhook-{delivery.id}")
             self._sending[task] = delivery
             task.add_done_callback(self._sending.pop)
-        if claimed.soon:
-            asyncio.get_running_loop().call_later(_SOON_SECONDS, self.wake)
+        if claimed.again_seconds is not None:
+            self._claim_again(max(_SOON_SECONDS, claimed.again_seconds))
         return claimed.more
+
+    def _claim_again(self, after_seconds: float) -> None:
+        """Make a pass after this time, unless one is planned before it: every pass may plan one."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + after_seconds
+        if self._again is not None:
+            if self._again.when() <= at:
+                return
+            self._again.cancel()
+        self._again = loop.call_at(at, self._wake_again)
+
+    def _wake_again(self) -> None:
+        self._again = None
+        self.wake()
 
     async def _record_and_claim(
         self, session: Session, finished: list[tuple[ClaimedDelivery, TryResult]]
