@@ -12,9 +12,16 @@ from runlane.domain.webhook import DeliveryStatus, origin_id
 from runlane.domain.webhook_events import WebhookType, schema_of
 from runlane.errors import Conflict
 from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
+from runlane.store.webhooks import held
 from runlane.store.webhooks.claims import ClaimedDelivery
-from runlane.store.webhooks.deliveries import replay_all
-from runlane.store.webhooks.endpoints import delete_endpoint, find_endpoint, rotate_secret
+from runlane.store.webhooks.deliveries import list_deliveries, replay_all
+from runlane.store.webhooks.endpoints import (
+    delete_endpoint,
+    disable_endpoint,
+    enable_endpoint,
+    find_endpoint,
+    rotate_secret,
+)
 from runlane.store.webhooks.outbox import NewMessage, RunTarget, add_messages
 from runlane.store.webhooks.results import record_tries, release
 from runlane.store.webhooks.retention import delete_old_messages
@@ -273,3 +280,46 @@ async def test_the_previous_secret_signs_until_its_overlap_ends(store: Store) ->
     for passed, expected in ((24 * HOUR - MINUTE, ["new", "sealed"]), (MINUTE + SECOND, ["new"])):
         await store.sql("update webhook_secrets set valid_until = valid_until - :us", us=passed)
         assert await valid() == expected
+
+
+@pytest.mark.parametrize("send_held", [True, False])
+async def test_an_endpoint_with_many_held_messages_is_enabled(
+    store: Store, monkeypatch: pytest.MonkeyPatch, send_held: bool
+) -> None:
+    """Changing those of weeks in one statement would take longer than a statement may."""
+    monkeypatch.setattr("runlane.store.webhooks.held.HELD_AT_ONCE", 4)
+    moved: list[int] = []
+    part = held._settle_part
+
+    async def noted(*given: Any, **named: Any) -> Any:
+        result = await part(*given, **named)
+        moved.append(result[0])
+        # A claim of another process meanwhile changes nothing.
+        assert await claim(store) == []
+        return result
+
+    monkeypatch.setattr(held, "_settle_part", noted)
+    await endpoint(store)
+    await send(store, 10)
+    await disable_endpoint(store.database, "we_a", "x", actor="test")
+    assert await claim(store) == []
+    assert len(await list_deliveries(store.database, status="held")) == 10
+    _, count = await enable_endpoint(store.database, "we_a", send_held=send_held, actor="test")
+    assert (count, moved) == (10, [4, 4, 0])
+    status = DeliveryStatus.PENDING if send_held else DeliveryStatus.DISCARDED
+    assert {item.status for item in await list_deliveries(store.database)} == {status}
+    if send_held:
+        # Those that were released first are due soon.
+        assert len(await claim(store)) == 2
+        await make_due(store)
+        assert len(await claim(store)) == 10
+
+
+async def test_a_deleted_endpoint_leaves_no_held_message(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runlane.store.webhooks.held.HELD_AT_ONCE", 4)
+    await endpoint(store)
+    await send(store, 10)
+    await disable_endpoint(store.database, "we_a", "x", actor="test")
+    assert await claim(store) == []
+    await delete_endpoint(store.database, "we_a", actor="test")
+    assert {item.status for item in await list_deliveries(store.database)} == {DeliveryStatus.DISCARDED}
