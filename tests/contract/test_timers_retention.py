@@ -15,9 +15,11 @@ from runlane.maintenance.timers import Timers
 from runlane.settings import Settings
 from runlane.store.access.audit import list_audit
 from runlane.store.access.tenants import create_tenant
+from runlane.store.events.sending import IDS_DELETED_AT_ONCE
 from runlane.store.failures.handling import discard
 from runlane.store.failures.letters import read_letter
 from runlane.store.queue.operation_gauges import oldest_ended_seconds
+from runlane.store.queue.retention import LETTERS_AT_ONCE
 from runlane.store.queue.revival import retry_run
 from runlane.store.queue.run_changes import cancel_run
 from runlane.store.schedules.due import DELETED_AT_ONCE
@@ -246,3 +248,27 @@ async def test_bulk_jobs_and_firings_are_deleted_as_fast_as_they_become_old(stor
     assert await store.count("bulk_jobs") == 0
     # The newest firing of a schedule stays.
     assert await store.count("schedule_firings") == 1
+
+
+async def test_what_becomes_old_at_once_is_deleted_in_parts(store: Store) -> None:
+    """After a stop of days, or with a shorter retention. One statement for all would reach its timeout each time."""
+    letters, ids = LETTERS_AT_ONCE + 1, IDS_DELETED_AT_ONCE + 1
+    numbers = "with recursive n(i) as (select 1 union all select i + 1 from n where i < :count)"
+    await store.sql(
+        "insert into dead_letters (run_id, tenant, target, lane, input, error, attempts, code, message, fingerprint, "
+        "fingerprint_version, times_died, first_failed_at, died_at, state) "
+        f"{numbers} select 'run_' || i, 'default', 'job', 'default', '{{}}', '{{}}', '[]', 'x', 'x', 'x', 1, 1, 1, 1, "
+        "'resolved' from n",
+        count=letters,
+    )
+    await store.sql(
+        "insert into event_ids (tenant, sent_id, event_id, received_at) "
+        f"{numbers} select 'default', 'id-' || i, 'evt', 1 from n",
+        count=ids,
+    )
+    retention = retention_of(store)
+    assert await retention.run_once()
+    assert (await store.count("dead_letters"), await store.count("event_ids")) == (1, 1)
+    while await retention.run_once():
+        pass
+    assert (await store.count("dead_letters"), await store.count("event_ids")) == (0, 0)

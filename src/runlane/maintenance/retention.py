@@ -86,18 +86,18 @@ class Retention:
         deleted = await delete_old(session, self._keep_seconds)
         more = deleted == AT_ONCE
         if not more:
-            await delete_leftovers(session, self._keep_seconds)
-            more = await delete_old_sessions(session, self._keep_seconds) == SESSIONS_AT_ONCE
+            more = await delete_leftovers(session, self._keep_seconds)
+            more = await delete_old_sessions(session, self._keep_seconds) == SESSIONS_AT_ONCE or more
             more = await delete_old_job(session, self._keep_seconds) or more
             more = await delete_old_firings(session, self._keep_seconds) == FIRINGS_AT_ONCE or more
             await delete_ended_sessions(session)
             await delete_old_links(session)
-        entries = await delete_old_audit(session, self._keep_audit_seconds)
-        entries = max(entries, await delete_old_events(session, self._keep_stored_seconds, self._event_id_seconds))
-        messages = await delete_old_messages(session, self._keep_webhook_seconds)
+        more = await delete_old_audit(session, self._keep_audit_seconds) == DELETED_AT_ONCE or more
+        more = await delete_old_events(session, self._keep_stored_seconds, self._event_id_seconds) or more
+        more = await delete_old_messages(session, self._keep_webhook_seconds) == MESSAGES_AT_ONCE or more
         if deleted:
             failpoint("retention.before_commit")
-        return deleted, more or entries == DELETED_AT_ONCE or messages == MESSAGES_AT_ONCE
+        return deleted, more
 
     async def _cut(self) -> bool:
         keep_seconds = self._keep_events_seconds
