@@ -26,6 +26,9 @@ def test_events_on_a_database(shell: Shell) -> None:
     assert "was stored before" in again.out
     listed = shell.run("events", "list", "--name", "order.paid", "--json").json
     assert [event["id"] for event in listed] == [sent["event_id"]]
+    assert shell.run("events", "show", sent["event_id"], "--json").json["data"] == {"who": "Ada"}
+    assert "order.paid" in shell.run("events", "show", sent["event_id"]).out
+    shell.refused("events", "show", "evt_unknown", code="not_found")
     assert shell.run("events", "outcomes", sent["event_id"], "--json").json == []
     dry = shell.run("triggers", "replay", "on-paid", "--from", "2020-01-01T00:00:00Z", "--dry-run", "--json").json
     assert dry["events"] == [sent["event_id"]]
@@ -58,6 +61,8 @@ def test_events_and_dependencies_on_a_server(shell: Shell) -> None:
         sent = shell.run("events", "send", "order.paid", "--data", '{"who": "Ada"}', "--json", RUNLANE_URL=url).json
         listed = shell.run("events", "list", "--json", RUNLANE_URL=url).json
         assert [event["id"] for event in listed] == [sent["event_id"]]
+        shown = shell.run("events", "show", sent["event_id"], "--json", RUNLANE_URL=url).json
+        assert shown["data"] == {"who": "Ada"}
         since = ("--from", "2030-01-01T00:00:00Z")
         assert shell.run("triggers", "replay", "on-paid", *since, "--json", RUNLANE_URL=url).json["events"] == []
 
@@ -76,6 +81,8 @@ def test_webhook_sources(shell: Shell) -> None:
     assert generated["secret"].startswith("whsec_")
     listed = shell.run("webhook-sources", "list", "--json").json
     assert [source["name"] for source in listed] == ["ci", "shop"]
+    assert "ci: github, events ci.*, enabled" in shell.run("webhook-sources", "show", "ci").out
+    shell.refused("webhook-sources", "show", "gone", code="not_found")
     assert shell.run("webhook-sources", "token", "ci", "--json").json["hook_path"] not in created.out
     assert "deleted" in shell.run("webhook-sources", "delete", "ci").out
     shell.refused("webhook-sources", "delete", "ci", code="not_found")

@@ -104,6 +104,12 @@ def test_the_life_of_an_endpoint_on_the_command_line(shell: Shell) -> None:
     assert (default["endpoint_id"], default["version"]) == (None, 1)
     assert shell.run("webhooks", "secret").out.strip() == default["secret"]
     assert endpoint in shell.run("webhooks", "list").out
+    assert shell.run("webhooks", "keys", "--json").json == []
+    signed = ("--signature", "ed25519", "--types", "run.failed", "--json")
+    other = shell.run("webhooks", "create", "http://127.0.0.1:9/other", *signed).json
+    (key,) = shell.run("webhooks", "keys", "--json").json
+    assert (key["endpoint_id"], key["public_key"]) == (other["endpoint"]["id"], other["secret"]["public_key"])
+    shell.run("webhooks", "delete", other["endpoint"]["id"])
     assert shell.run("webhooks", "set", endpoint, "--rate", "2", "--json").json["rate_per_second"] == 2
     changed = shell.run("webhooks", "set", endpoint, "--header", "X-Team: {secret.TEAM}", "--tags", "eu", "--json").json
     assert (changed["headers"], changed["filter"]) == ({"X-Team": "{secret.TEAM}"}, {"tag": ["eu"]})

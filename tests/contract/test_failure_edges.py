@@ -60,18 +60,33 @@ async def test_of_two_restarts_of_a_letter_at_once_one_is_refused(store: Store) 
     (run_id,) = await dead_runs(store, 1)
     how = LetterRetry(kind=RetryKind.RESTART)
     first, second = [await prepare_letter(store.database, run_id, how, 0) for _ in range(2)]
-
-    async def restart(prepared: PreparedRetry) -> RunChange:
-        async def work(session: Session) -> RunChange:
-            await lock_retry(session, run_id, prepared)
-            return await retry_letter_in(session, run_id, prepared, actor="test")
-
-        return await store.database.transact(work)
-
-    started = await restart(first)
+    started = await carry_out(store, run_id, first)
     with pytest.raises(WrongState, match="changed at the same time"):
-        await restart(second)
+        await carry_out(store, run_id, second)
     letter = await read_letter(store.database, run_id)
     assert letter is not None
     assert (letter.state, letter.retry_run_id) == (LetterState.RETRYING, started.new_run_id)
     assert await store.count("runs") == 2
+
+
+@pytest.mark.parametrize("kinds", [(RetryKind.RESTART, RetryKind.RESUME), (RetryKind.RESUME, RetryKind.RESTART)])
+async def test_of_a_resume_and_a_restart_of_a_letter_at_once_one_is_refused(
+    store: Store, kinds: tuple[RetryKind, RetryKind]
+) -> None:
+    """Both have read the letter while it was open. The run would be executed twice."""
+    (run_id,) = await dead_runs(store, 1)
+    first, second = [await prepare_letter(store.database, run_id, LetterRetry(kind=kind), 0) for kind in kinds]
+    await carry_out(store, run_id, first)
+    with pytest.raises(WrongState, match="changed at the same time"):
+        await carry_out(store, run_id, second)
+    assert await store.sql("select count(*) as n from runs where status = 'queued'") == [{"n": 1}]
+
+
+async def carry_out(store: Store, run_id: str, prepared: PreparedRetry) -> RunChange:
+    """Retry a letter as it was prepared."""
+
+    async def work(session: Session) -> RunChange:
+        await lock_retry(session, run_id, prepared)
+        return await retry_letter_in(session, run_id, prepared, actor="test")
+
+    return await store.database.transact(work)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from typing import Any
 
 import pytest
 
@@ -12,8 +14,10 @@ from runlane.errors import InvalidRequest
 from runlane.observability import metrics
 from runlane.store.access.tenants import TenantChange, set_tenant
 from runlane.store.queue.search import RunFilter, search_runs
+from runlane.store.schedules import changes
 from runlane.store.schedules.due import delete_old_firings, recompute_zones
 from runlane.store.schedules.firing import Applied, apply_plans
+from runlane.submit import schedule_plans
 from tests.contract.test_interleavings import all_wait, held_open, on_postgres
 from tests.contract.test_schedules import finish_one, schedules
 from tests.harness import Store
@@ -178,3 +182,35 @@ async def test_the_decisions_of_a_process_are_counted(schedules: ScheduleStore) 
     await schedules.tick(HOUR + SECOND)
     assert await schedules.outcomes() == ["started", "skipped_overlap", "missed", "started", "failed_to_start"]
     assert [counter.value - earlier for counter, earlier in zip(counters, before, strict=True)] == [2, 1, 4, 1]
+
+
+async def test_the_slots_of_a_long_span_are_computed_off_the_event_loop(
+    schedules: ScheduleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a minutely schedule that was paused for a month take seconds, in which a server would do nothing else.
+
+    The slots of a pause are not computed at all if the schedule is edited before it is resumed.
+    """
+    in_loop: list[bool] = []
+
+    def noted(function: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            in_loop.append(threading.current_thread() is threading.main_thread())
+            return function(*given, **named)
+
+        return call
+
+    for module, name in ((schedule_plans, "judge"), (schedule_plans, "judge_span"), (changes, "judge_span")):
+        monkeypatch.setattr(module, name, noted(getattr(module, name)))
+    await schedules.create(spec=[{"cron": "* * * * *"}], overlap="allow", catch_up="none")
+    await schedules.tick(5 * MINUTE)
+    assert in_loop == [True]
+    await schedules.tick(20 * HOUR)
+    await schedules.verbs.pause("default", "s", "x", actor="test")
+    await schedules.pass_time(20 * HOUR)
+    await schedules.verbs.resume("default", "s", actor="test")
+    assert in_loop[1:] == [False, False]
+    await schedules.verbs.pause("default", "s", "x", actor="test")
+    await schedules.pass_time(20 * HOUR)
+    await schedules.verbs.patch("default", "s", {"spec": [{"every_seconds": 60}]}, actor="test")
+    assert len(in_loop) == 3

@@ -15,11 +15,14 @@ from runlane.maintenance.timers import Timers
 from runlane.settings import Settings
 from runlane.store.access.audit import list_audit
 from runlane.store.access.tenants import create_tenant
+from runlane.store.events.sending import IDS_DELETED_AT_ONCE
 from runlane.store.failures.handling import discard
 from runlane.store.failures.letters import read_letter
 from runlane.store.queue.operation_gauges import oldest_ended_seconds
+from runlane.store.queue.retention import LETTERS_AT_ONCE
 from runlane.store.queue.revival import retry_run
 from runlane.store.queue.run_changes import cancel_run
+from runlane.store.schedules.due import DELETED_AT_ONCE
 from tests.harness import Store, dead, entry_of, failed_once, new_run, settings_for
 
 DAY_US = 86_400_000_000
@@ -223,3 +226,49 @@ async def test_no_live_run_is_ever_deleted(store: Store, seed: int) -> None:
     assert left == must_stay
     for table in ("run_inputs", "run_events"):
         assert {row["run_id"] for row in await store.sql(f"select run_id from {table}")} == must_stay
+
+
+async def test_bulk_jobs_and_firings_are_deleted_as_fast_as_they_become_old(store: Store) -> None:
+    """One job and a thousand firings in each minute would be less than a busy installation has."""
+    count = 2 * DELETED_AT_ONCE + 1
+    numbers = f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {count})"
+    for number in range(3):
+        await store.sql(
+            "insert into bulk_jobs (id, action, options, selection, state, total, created_by, created_at, ended_at, "
+            "next_at, lease_until, fence) values (:id, 'cancel', '{}', '{}', 'completed', 0, 'test', 1, 1, 1, 0, 0)",
+            id=f"blk_{number}",
+        )
+    await store.sql(
+        "insert into schedule_firings (schedule_uid, slot, due_at, decided_at, kind, outcome) "
+        f"{numbers} select 'sched', i, i, 1, 'tick', 'skipped_overlap' from n"
+    )
+    retention = retention_of(store)
+    while await retention.run_once():
+        pass
+    assert await store.count("bulk_jobs") == 0
+    # The newest firing of a schedule stays.
+    assert await store.count("schedule_firings") == 1
+
+
+async def test_what_becomes_old_at_once_is_deleted_in_parts(store: Store) -> None:
+    """After a stop of days, or with a shorter retention. One statement for all would reach its timeout each time."""
+    letters, ids = LETTERS_AT_ONCE + 1, IDS_DELETED_AT_ONCE + 1
+    numbers = "with recursive n(i) as (select 1 union all select i + 1 from n where i < :count)"
+    await store.sql(
+        "insert into dead_letters (run_id, tenant, target, lane, input, error, attempts, code, message, fingerprint, "
+        "fingerprint_version, times_died, first_failed_at, died_at, state) "
+        f"{numbers} select 'run_' || i, 'default', 'job', 'default', '{{}}', '{{}}', '[]', 'x', 'x', 'x', 1, 1, 1, 1, "
+        "'resolved' from n",
+        count=letters,
+    )
+    await store.sql(
+        "insert into event_ids (tenant, sent_id, event_id, received_at) "
+        f"{numbers} select 'default', 'id-' || i, 'evt', 1 from n",
+        count=ids,
+    )
+    retention = retention_of(store)
+    assert await retention.run_once()
+    assert (await store.count("dead_letters"), await store.count("event_ids")) == (1, 1)
+    while await retention.run_once():
+        pass
+    assert (await store.count("dead_letters"), await store.count("event_ids")) == (0, 0)

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from runlane import App
 from runlane.domain.run import Status
-from runlane.domain.tenant_event import Outcome
+from runlane.domain.tenant_event import Outcome, new_event
 from runlane.maintenance.retention import Retention
 from runlane.store.access.tenants import create_tenant
 from runlane.store.events.outcomes import Decision, claim_pairs, decide_pair, match_events
@@ -21,12 +21,13 @@ from runlane.store.orchestration.resume import store_event
 from runlane.store.orchestration.waits import NewWait
 from runlane.store.sql.database import Session
 from runlane.store.sql.statement import Statement
+from runlane.triggers.evaluator import TriggerEvaluator
 from runlane.triggers.replay import replay_trigger
 from runlane.triggers.waiting_runs import WaitingRuns
 from tests.contract.test_interleavings import all_wait, held_open, on_postgres
 from tests.contract.test_triggers import PAID, app, evaluate, outcomes
 from tests.contract.test_waits import PAUSED
-from tests.harness import Store, entry_of, new_run
+from tests.harness import Store, entry_of, eventually, new_run
 
 __all__ = ["app"]
 
@@ -154,6 +155,38 @@ async def test_a_search_for_many_new_waits_continues_in_the_next_pass(
     search = WaitingRuns(await app.connect()).search
     assert [await search() for _ in range(4)] == [True, True, True, False]
     assert {await store.status(run_id) for run_id in runs} == {Status.QUEUED}
+
+
+async def test_slow_conditions_of_a_tenant_do_not_hold_up_others(app: App, store: Store) -> None:
+    """More events of one tenant than a process claims at once, with a condition that uses up its time."""
+    await create_tenant(store.database, "acme", actor="test")
+    await app.sync({"triggers": [{**PAID, "condition": "sum(range(10 ** 12)) > 0"}]}, tenant="acme")
+    await app.sync({"triggers": [{**PAID, "condition": "event.data.order == 7"}]})
+    for _ in range(3):
+        await app.broadcast_many([{"name": "order.paid", "data": {"order": 1, "who": "x"}}] * 20, tenant="acme")
+    settings = store.settings.model_copy(update={"sandbox_condition_seconds": 60.0})
+    evaluator = TriggerEvaluator(settings, await app.connect(), app.tasks)
+
+    async def slow_ones_are_claimed() -> bool:
+        evaluator.wake()
+        rows = await store.sql("select count(*) as n from event_outcomes where claimed_until > 0")
+        return rows[0]["n"] >= 20
+
+    async def started() -> bool:
+        evaluator.wake()
+        return (await outcomes(app, sent.event_id))["on-paid"].outcome is Outcome.STARTED
+
+    evaluator.start()
+    try:
+        await eventually(slow_ones_are_claimed, "slow conditions")
+        sent = await app.broadcast("order.paid", {"order": 7, "who": "Ada"})
+        await store.database.transact(match_events)
+        await eventually(started, "the trigger of the other tenant")
+    finally:
+        await evaluator.stop()
+    # They were given back when the process stopped, and no event is lost.
+    rows = await store.sql("select outcome, count(*) as n from event_outcomes where tenant = 'acme' group by 1")
+    assert [dict(row) for row in rows] == [{"outcome": "pending", "n": 60}]
 
 
 async def test_a_run_with_too_much_unread_stops_no_other_waiting_run(

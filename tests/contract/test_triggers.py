@@ -54,7 +54,8 @@ async def evaluate(app: App) -> None:
     evaluator = await evaluator_of(app)
     try:
         while await evaluator.run_once():
-            pass
+            await evaluator.finish()
+        await evaluator.finish()
     finally:
         await evaluator.stop()
 
@@ -251,6 +252,7 @@ async def test_many_evaluators_start_one_run_per_pair(app: App, store: Store) ->
         while await evaluator.run_once():
             # What this one has claimed is claimable by all others at once.
             await store.sql("update event_outcomes set claimed_until = 0 where outcome = 'pending'")
+        await evaluator.finish()
 
     await asyncio.gather(*(work(evaluator) for evaluator in evaluators))
     await evaluate(app)

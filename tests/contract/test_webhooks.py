@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from runlane.domain.webhook import (
     origin_id,
 )
 from runlane.domain.webhook_events import WebhookType, schema_of
+from runlane.domain.webhook_places import Places
 from runlane.errors import Conflict, NotFound, QuotaReached, WrongState
 from runlane.store.orchestration.resume import answer_wait
 from runlane.store.orchestration.waits import NewWait
@@ -27,7 +29,7 @@ from runlane.store.queue.reaping import take_over
 from runlane.store.queue.revival import retry_run
 from runlane.store.queue.run_changes import cancel_run
 from runlane.store.sql.database import Session
-from runlane.store.webhooks.claims import ClaimedDelivery, claim_deliveries
+from runlane.store.webhooks.claims import ClaimedDeliveries, ClaimedDelivery, claim_deliveries
 from runlane.store.webhooks.deliveries import (
     REPLAY_AT_ONCE,
     list_deliveries,
@@ -77,8 +79,20 @@ async def endpoint(store: Store, name: str = "we_a", tenant: str = "default", **
     return name
 
 
+async def claimed_for(store: Store, *, total: int, sending: Sequence[ClaimedDelivery] = ()) -> ClaimedDeliveries:
+    """Claim for a process with this number of places that is sending these deliveries."""
+    held = [(item.tenant, item.endpoint_id) for item in sending]
+    return await store.database.transact(
+        lambda session: claim_deliveries(session, Places.of_process(total, held), LEASE_US)
+    )
+
+
 async def claim(store: Store, slots: int = 100) -> list[ClaimedDelivery]:
-    return list((await store.database.transact(lambda session: claim_deliveries(session, slots, LEASE_US))).deliveries)
+    """Claim as if this number of places were free in several processes."""
+    found = await store.database.transact(
+        lambda session: claim_deliveries(session, Places(slots, slots, slots), LEASE_US)
+    )
+    return list(found.deliveries)
 
 
 async def record(store: Store, *results: tuple[ClaimedDelivery, TryResult]) -> int:

@@ -49,7 +49,8 @@ async def app(settings: Settings) -> AsyncGenerator[App]:
 async def evaluate(app: App) -> None:
     evaluator = TriggerEvaluator(app.settings, await app.connect(), app.tasks)
     while await evaluator.run_once():
-        pass
+        await evaluator.finish()
+    await evaluator.finish()
     await evaluator.stop()
 
 

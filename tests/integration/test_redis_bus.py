@@ -175,6 +175,26 @@ async def test_work_that_one_process_reports_wakes_the_services_of_others(server
     await other.stop()
 
 
+async def test_a_bus_that_stops_sends_what_waits(server: RedisServer) -> None:
+    """A program that starts a run and ends wakes a worker of another process."""
+    receiver = RedisBus(server.url, "test")
+    await receiver.start()
+    try:
+        await eventually(lambda: receiver.connected, "the connection")
+        # It is made after the connection, which wakes the listeners that exist.
+        listener = receiver.listen(frozenset({"default"}))
+        waiting = asyncio.create_task(listener.wait({"default"}, 600))
+        await eventually(lambda: listener.waiting, "the worker to wait")
+        short_lived = RedisBus(server.url, "test")
+        await short_lived.start()
+        short_lived.ring(["default"])
+        await short_lived.stop()
+        await eventually(waiting.done, "the bell")
+        assert await waiting is True
+    finally:
+        await receiver.stop()
+
+
 async def test_a_message_is_sent_before_a_later_task_takes_its_first_step(server: RedisServer) -> None:
     """A worker publishes a claim and starts the run, whose first step may take long."""
     bus = RedisBus(server.url, "test")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 from collections.abc import AsyncGenerator, Collection
@@ -484,6 +485,19 @@ async def test_one_that_hangs_does_not_delay_another(hooks: Hooks, receiver: Web
     await hooks.send(30)
     await eventually(lambda: len(receiver.of("/well")) == 30, "the messages of the other")
     assert len(receiver.of("/hangs")) <= 8
+
+
+async def test_a_message_that_waits_for_its_rate_plans_one_pass(hooks: Hooks, receiver: WebhookReceiver) -> None:
+    """However many passes there are meanwhile: each of them would plan another one, until they never pause."""
+    await hooks.endpoint(receiver.url("/slow"), rate_per_second=0.01)
+    await hooks.endpoint(receiver.url("/well"))
+    planned: set[asyncio.TimerHandle] = set()
+    for count in range(1, 6):
+        await hooks.send()
+        await eventually(lambda count=count: len(receiver.of("/well")) == count, "a message of the other")
+        planned |= {handle} if (handle := hooks.service._again) is not None else set()
+    assert len(receiver.of("/slow")) == 1
+    assert len([handle for handle in planned if not handle.cancelled()]) == 1
 
 
 async def test_a_test_message_is_answered_with_the_attempt(hooks: Hooks, receiver: WebhookReceiver) -> None:

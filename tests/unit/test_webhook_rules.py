@@ -22,9 +22,11 @@ from runlane.domain.webhook import (
     filter_matches,
     origin_id,
     paid_until,
+    rate_wait_us,
     retry_delay_us,
 )
 from runlane.domain.webhook_events import WebhookType, check_types, example_of, schema_of
+from runlane.domain.webhook_places import Places
 from runlane.errors import InvalidRequest
 from runlane.store.webhooks.retention import WebhookOverview
 from runlane.templates.json_schema import misfit
@@ -89,6 +91,38 @@ def test_a_rate_saves_up_one_second() -> None:
     assert allowance(0.1, 0, now) == 1
     assert allowance(0.1, paid_until(0.1, 0, now, 1), now + 5 * SECOND_US) == 0
     assert allowance(0.1, paid_until(0.1, 0, now, 1), now + 10 * SECOND_US) == 1
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.3, 1.0, 7.0, 1000.0])
+def test_the_wait_for_a_rate_ends_when_it_allows_a_delivery(rate: float) -> None:
+    now, paid = 1_000_000 * SECOND_US, 0
+    assert rate_wait_us(rate, paid, now) <= 0
+    for _ in range(5):
+        taken = allowance(rate, paid, now)
+        assert taken > 0
+        paid = paid_until(rate, paid, now, taken)
+        wait = rate_wait_us(rate, paid, now)
+        assert wait > 0
+        assert allowance(rate, paid, now + wait - 2) == 0
+        now += wait
+
+
+def test_an_endpoint_and_a_tenant_leave_places_of_a_process_free() -> None:
+    places = Places.of_process(10, [("acme", "we_a")] * 5)
+    assert (places.free, places.share("acme", "we_a", 1), places.share("acme", "we_b", 1)) == (5, 1, 3)
+    places.take("acme", "we_b", 3)
+    assert (places.free, places.share("acme", "we_c", 1), places.share("other", "we_d", 1)) == (2, 0, 2)
+    # The free places are divided among the endpoints that have due deliveries.
+    assert Places.of_process(10, []).share("acme", "we_a", 4) == 3
+
+
+@pytest.mark.parametrize("total", [1, 2, 3])
+def test_a_process_with_few_places_uses_them(total: int) -> None:
+    places = Places.of_process(total, [])
+    for number in range(total):
+        assert places.share(f"tenant {number}", f"we_{number}", 1) == 1
+        places.take(f"tenant {number}", f"we_{number}", 1)
+    assert places.free == 0
 
 
 def test_a_circuit_opens_after_twenty_failures_and_closes_with_a_success() -> None:

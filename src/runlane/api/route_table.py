@@ -52,7 +52,10 @@ class RouteTable:
             await self._routes_for(scope).app(scope, receive, send)
 
     def _routes_for(self, scope: Scope) -> APIRouter:
-        return self._routers.get(_key_of(scope["path"].removeprefix(scope.get("root_path", ""))), self._others)
+        path: str = scope["path"]
+        # No name or id contains NUL, which Postgres rejects, so such a path is that of nothing.
+        key = "" if "\0" in path else _key_of(path.removeprefix(scope.get("root_path", "")))
+        return self._routers.get(key, self._others)
 
 
 def _place(route: BaseRoute, prefix: str) -> Route | WebSocketRoute:

@@ -34,6 +34,8 @@ MAX_WAITING = 20_000
 # The server is pinged after this time without a message. After the same time again, the connection is closed.
 QUIET_SECONDS = 5.0
 _SEND_AT_ONCE = 500
+# How long a stopping process may take to send its last messages.
+_FLUSH_SECONDS = 1.0
 _BACK_OFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -74,6 +76,8 @@ class RedisBus(MemoryBus):
         # A channel and its message, or a bell and None.
         self._waiting: deque[tuple[str, bytes | None]] = deque(maxlen=MAX_WAITING)
         self._something = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._tasks: list[asyncio.Task[None]] = []
         self._pubsub: Any = None
         # Changes of subscriptions that are not sent yet: the connection, the command and the channel.
@@ -99,9 +103,14 @@ class RedisBus(MemoryBus):
         ]
 
     async def stop(self) -> None:
+        """Send what waits, and stop. A process that accepts a run and ends must still wake a worker."""
         await super().stop()
         self._announcer.stop()
         tasks, self._tasks = self._tasks, []
+        if tasks:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FLUSH_SECONDS):
+                    await self._idle.wait()
         for task in tasks:
             task.cancel()
         if tasks:
@@ -184,6 +193,7 @@ class RedisBus(MemoryBus):
         if len(self._waiting) == MAX_WAITING:
             self.dropped += 1
         self._waiting.append((where, message))
+        self._idle.clear()
         self._something.set()
 
     async def _send_loop(self) -> None:
@@ -204,6 +214,7 @@ class RedisBus(MemoryBus):
                     log.debug("redis_send_failed", error=_describe_error(error))
                     await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
                     failures += 1
+            self._idle.set()
 
     # --- receiving
 

@@ -107,6 +107,30 @@ def list_stored(
     )
 
 
+@app.command(name="show")
+def show(
+    event: Annotated[str, typer.Argument(help="Id of the event.", metavar="EVENT")],
+    tenant: Tenant = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Show a stored event with its data."""
+
+    async def on_server(client: Client) -> TenantEvent:
+        return await client.stored_event(event, tenant=tenant)
+
+    async def on_database(database: Database) -> TenantEvent:
+        from runlane.store.events.reading import find_event
+
+        return await find_event(database, tenant or DEFAULT_TENANT, event)
+
+    found = on_server_or_database(url, api_key, on_server, on_database)
+    head = f"{found.id}: {found.name}, received {format_time(found.received_at_us)} from {found.source}"
+    about = head if found.key is None else f"{head}, key {found.key}"
+    print_result(asdict(found), f"{about}\n{dump_json(found.data)}", json=json)
+
+
 @app.command(name="outcomes")
 def outcomes(
     event: Annotated[str, typer.Argument(help="Id of the event.", metavar="EVENT")],

@@ -1,4 +1,4 @@
-"""`runlane webhooks secret` and `rotate`: the secrets that verify the messages of an endpoint or webhooks of runs."""
+"""`runlane webhooks secret`, `rotate` and `keys`: what verifies the messages of an endpoint, or webhooks of runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import typer
 
 from runlane.cli.backend import audit_actor, on_server_or_database
 from runlane.cli.options import ApiKey, Json, Tenant, Url
-from runlane.cli.output import format_time, print_json
+from runlane.cli.output import format_time, print_json, print_rows
 from runlane.cli.terminal import write_line
 from runlane.domain.tenant import DEFAULT_TENANT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from runlane.client import Client
-    from runlane.domain.webhook import WebhookSecret
+    from runlane.domain.webhook import WebhookKey, WebhookSecret
     from runlane.store.sql.database import Database
     from runlane.webhooks.endpoints import WebhookManager
 
@@ -72,6 +74,26 @@ def secret(
         return await manager.reveal(endpoint_id, actor=actor)
 
     print_secret(on_server_or_database(url, api_key, on_server, on_database), json=json)
+
+
+def keys(tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """List the public keys of endpoints with ed25519 signatures."""
+
+    async def on_server(client: Client) -> Sequence[WebhookKey]:
+        return await client.webhooks.keys(tenant=tenant)
+
+    async def on_database(database: Database) -> Sequence[WebhookKey]:
+        from runlane.store.webhooks.secrets import list_public_keys
+
+        return await list_public_keys(database, tenant)
+
+    print_rows(
+        on_server_or_database(url, api_key, on_server, on_database),
+        ["endpoint", "version", "public key", "valid until"],
+        lambda key: [key.endpoint_id, key.version, key.public_key, format_time(key.valid_until_us)],
+        empty="No public keys.",
+        json=json,
+    )
 
 
 def webhook_manager(database: Database) -> WebhookManager:

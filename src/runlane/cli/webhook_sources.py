@@ -106,6 +106,26 @@ def list_sources(tenant: Tenant = None, url: Url = None, api_key: ApiKey = None,
     )
 
 
+@app.command(name="show")
+def show_source(
+    name: SourceName, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
+) -> None:
+    """Show a source, without its secret and its path."""
+
+    async def on_server(client: Client) -> WebhookSource:
+        return await client.webhook_sources.get(name, tenant=tenant)
+
+    async def on_database(database: Database) -> WebhookSource:
+        from runlane.store.events.sources import find_source
+
+        return await find_source(database, tenant or DEFAULT_TENANT, name)
+
+    found = on_server_or_database(url, api_key, on_server, on_database)
+    state = "enabled" if found.enabled else "disabled"
+    line = f"{found.name}: {found.verifier}, events {found.event}.*, {state}, {found.rate_per_minute} per minute"
+    print_result(asdict(found), line, json=json)
+
+
 @app.command(name="token")
 def rotate_token(
     name: SourceName, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False

@@ -12,7 +12,7 @@ from runlane.cli.options import ApiKey, Json, Tenant, Url
 from runlane.cli.output import format_time, print_json, print_result, print_rows, split_names
 from runlane.cli.terminal import write_line
 from runlane.cli.webhook_deliveries import deliveries, delivery, replay
-from runlane.cli.webhook_secrets import print_secret, rotate, secret, webhook_manager
+from runlane.cli.webhook_secrets import keys, print_secret, rotate, secret, webhook_manager
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import counted
 from runlane.errors import InvalidRequest
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from runlane.store.sql.database import Database
 
 app = typer.Typer()
-for _command in (deliveries, delivery, replay, rotate, secret):
+for _command in (deliveries, delivery, replay, rotate, secret, keys):
     app.command()(_command)
 
 EndpointId = Annotated[str, typer.Argument(help="The endpoint's id.", metavar="ENDPOINT")]

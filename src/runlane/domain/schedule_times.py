@@ -27,6 +27,10 @@ HORIZON_US: Final = 10 * _YEAR_US
 _DAY_SECONDS: Final = 86_400.0
 # All slots of cron expressions are full minutes, and equal slots count once.
 _MAX_CRON_RATE: Final = 1 / 60.0
+# Computing a slot takes tens of microseconds for each rule, and several times as long with a spread.
+_MANY_SLOTS: Final = 1000.0
+_SPREAD_FACTOR: Final = 5
+_SHORT_SECONDS: Final = 3600.0
 MAX_CRON: Final = 200
 _FIELDS: Final = "minute, hour, day of month, month, day of week"
 _NICKNAMES: Final = {
@@ -76,6 +80,17 @@ class ScheduleTimes:
         while slot is not None and slot <= until_us:
             yield slot
             slot = self.after(slot)
+
+    def are_many(self, after_us: int, until_us: int) -> bool:
+        """Return whether a span may have so many slots that computing them would hold up an event loop."""
+        seconds = (until_us - after_us) / _SECOND_US
+        if seconds <= _SHORT_SECONDS:
+            return False
+        rules = self._rules
+        spreads = rules.spread_seconds is not None or rules.spread_percent is not None
+        period = mean_period_seconds(rules.spec)
+        slots = 0.0 if period is None else seconds / period
+        return slots * len(rules.spec) * (_SPREAD_FACTOR if spreads else 1) > _MANY_SLOTS
 
     def slot_time(self, slot_us: int, seed: str) -> SlotTime:
         """Return a slot with its due time: later by the schedule's own offset, and before the following slot."""

@@ -277,6 +277,13 @@ def allowance(rate_per_second: float, paid_until_us: int, now_us: int) -> int:
     return max(0, math.floor((now_us + room_us - max(now_us, paid_until_us)) / each_us))
 
 
+def rate_wait_us(rate_per_second: float, paid_until_us: int, now_us: int) -> int:
+    """Return how long after now the rate allows the next delivery; at most 0 if it does now."""
+    each_us = _SECOND_US / rate_per_second
+    room_us = max(_SECOND_US, math.ceil(each_us))
+    return math.ceil(max(now_us, paid_until_us) + each_us - room_us) - now_us
+
+
 def paid_until(rate_per_second: float, paid_until_us: int, now_us: int, count: int) -> int:
     """Return the time up to which this many more deliveries use the rate."""
     return max(now_us, paid_until_us) + math.ceil(count * _SECOND_US / rate_per_second)

@@ -64,7 +64,7 @@ async def prepare_letter(
         )
     match how.kind:
         case RetryKind.RESUME:
-            return await prepare_revival(database, run_id, how, delay_us)
+            return await prepare_revival(database, run_id, how, delay_us, of_letter=True)
         case RetryKind.RESTART:
             lowered = how.lower_priority
             return PreparedRetry(
@@ -83,14 +83,16 @@ async def prepare_letter(
             )
 
 
-async def prepare_revival(database: Database, run_id: str, how: RetryOptions, delay_us: int) -> PreparedRetry:
-    """Prepare the retry of the run itself."""
+async def prepare_revival(
+    database: Database, run_id: str, how: RetryOptions, delay_us: int, *, of_letter: bool = False
+) -> PreparedRetry:
+    """Prepare the retry of the run itself. With `of_letter`, its letter must not be handled before the transaction."""
     if not how.latest:
-        return PreparedRetry(Revival(delay_us, how.lower_priority))
+        return PreparedRetry(Revival(delay_us, how.lower_priority, of_letter=of_letter))
     from runlane.submit.repair import latest_plan
 
     plan, attempt = await latest_plan(database, run_id)
-    return PreparedRetry(Revival(delay_us, how.lower_priority, plan, attempt))
+    return PreparedRetry(Revival(delay_us, how.lower_priority, plan, attempt, of_letter))
 
 
 async def lock_retry(session: Session, run_id: str, prepared: PreparedRetry) -> None:

@@ -14,11 +14,12 @@ from runlane.settings import Settings
 from runlane.store.access.audit import DELETED_AT_ONCE, delete_old_audit
 from runlane.store.access.browser_sessions import delete_ended_sessions
 from runlane.store.access.stored_bytes import count_again, due_counts
-from runlane.store.chat.deletion import delete_old_sessions
+from runlane.store.chat.deletion import SESSIONS_AT_ONCE, delete_old_sessions
 from runlane.store.events.sending import delete_old_events
 from runlane.store.failures.bulk_jobs import delete_old_job
 from runlane.store.orchestration.action_links import delete_old_links
 from runlane.store.queue.retention import AT_ONCE, DeletedBatch, cut_events, delete_leftovers, delete_old, oldest_to_cut
+from runlane.store.schedules.due import DELETED_AT_ONCE as FIRINGS_AT_ONCE
 from runlane.store.schedules.due import delete_old_firings
 from runlane.store.sql.database import Database, Session
 from runlane.store.webhooks.retention import AT_ONCE as MESSAGES_AT_ONCE
@@ -48,15 +49,14 @@ class Retention:
 
     async def run_once(self) -> bool:
         """Delete some; return True when there is more."""
-        deleted, entries, messages = await self._database.transact(self._delete)
+        deleted, more = await self._database.transact(self._delete)
         expired = await self._database.transact(self._expire)
         expired = await self._forget_memory() or expired
         for tenant in await self._database.transact(due_counts):
             await count_again(self._database, tenant)
         if deleted:
             failpoint("retention.committed")
-        whole_batch = deleted == AT_ONCE or entries == DELETED_AT_ONCE or messages == MESSAGES_AT_ONCE
-        return whole_batch or expired or await self._cut()
+        return more or expired or await self._cut()
 
     async def _forget_memory(self) -> bool:
         """Delete expired entries of memories and ids of old operations; return True when there may be more."""
@@ -79,23 +79,25 @@ class Retention:
         found = await expire_threads(session)
         return found == THREADS_AT_ONCE or await sweep_items(session) == SWEPT_AT_ONCE
 
-    async def _delete(self, session: Session) -> tuple[int, int, int]:
+    async def _delete(self, session: Session) -> tuple[int, bool]:
+        """Delete some rows; return how many runs, and whether there may be more of anything."""
         if not await session.try_lock(_LOCK):
-            return 0, 0, 0
+            return 0, False
         deleted = await delete_old(session, self._keep_seconds)
-        if deleted < AT_ONCE:
-            await delete_leftovers(session, self._keep_seconds)
-            await delete_old_sessions(session, self._keep_seconds)
-            await delete_old_job(session, self._keep_seconds)
-            await delete_old_firings(session, self._keep_seconds)
+        more = deleted == AT_ONCE
+        if not more:
+            more = await delete_leftovers(session, self._keep_seconds)
+            more = await delete_old_sessions(session, self._keep_seconds) == SESSIONS_AT_ONCE or more
+            more = await delete_old_job(session, self._keep_seconds) or more
+            more = await delete_old_firings(session, self._keep_seconds) == FIRINGS_AT_ONCE or more
             await delete_ended_sessions(session)
             await delete_old_links(session)
-        entries = await delete_old_audit(session, self._keep_audit_seconds)
-        entries = max(entries, await delete_old_events(session, self._keep_stored_seconds, self._event_id_seconds))
-        messages = await delete_old_messages(session, self._keep_webhook_seconds)
+        more = await delete_old_audit(session, self._keep_audit_seconds) == DELETED_AT_ONCE or more
+        more = await delete_old_events(session, self._keep_stored_seconds, self._event_id_seconds) or more
+        more = await delete_old_messages(session, self._keep_webhook_seconds) == MESSAGES_AT_ONCE or more
         if deleted:
             failpoint("retention.before_commit")
-        return deleted, entries, messages
+        return deleted, more
 
     async def _cut(self) -> bool:
         keep_seconds = self._keep_events_seconds

@@ -17,6 +17,7 @@ from runlane.access.secrets import SecretVault
 from runlane.bus import Bus
 from runlane.domain.hints import Topic
 from runlane.domain.webhook import DeliveryStatus
+from runlane.domain.webhook_places import Places
 from runlane.errors import Unavailable
 from runlane.failpoints import failpoint
 from runlane.maintenance.service import PeriodicService
@@ -31,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 # The interval without work, during which the maintenance survey wakes the service.
 _IDLE_SECONDS = 60.0
-# How soon deliveries that wait for the rate of their endpoint are checked again.
+# How soon a pass whose results could not be stored is repeated, and the least time between passes for a rate.
 _SOON_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 # How long results of tries are gathered for one transaction while other tries may end as soon.
@@ -62,12 +63,15 @@ class WebhookService(PeriodicService):
         self._begun: dict[str, float] = {}
         self._finished: list[tuple[ClaimedDelivery, TryResult]] = []
         self._gathering: asyncio.TimerHandle | None = None
+        # The next pass for deliveries that wait.
+        self._again: asyncio.TimerHandle | None = None
 
     async def stop(self) -> None:
         """Finish the tries in progress, for a moment, and give back the others."""
         await super().stop()
-        if self._gathering is not None:
-            self._gathering.cancel()
+        for timer in (self._gathering, self._again):
+            if timer is not None:
+                timer.cancel()
         if self._sending:
             await asyncio.wait(self._sending, timeout=_STOP_SECONDS)
         unsent = dict(self._sending)
@@ -103,15 +107,30 @@ class WebhookService(PeriodicService):
             task = asyncio.create_task(self._send(delivery, claimed_at), name=f"runlane-webhook-{delivery.id}")
             self._sending[task] = delivery
             task.add_done_callback(self._sending.pop)
-        if claimed.rate_limited:
-            asyncio.get_running_loop().call_later(_SOON_SECONDS, self.wake)
+        if claimed.again_seconds is not None:
+            self._claim_again(max(_SOON_SECONDS, claimed.again_seconds))
         return claimed.more
+
+    def _claim_again(self, after_seconds: float) -> None:
+        """Make a pass after this time, unless one is planned before it: every pass may plan one."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + after_seconds
+        if self._again is not None:
+            if self._again.when() <= at:
+                return
+            self._again.cancel()
+        self._again = loop.call_at(at, self._wake_again)
+
+    def _wake_again(self) -> None:
+        self._again = None
+        self.wake()
 
     async def _record_and_claim(
         self, session: Session, finished: list[tuple[ClaimedDelivery, TryResult]]
     ) -> ClaimedDeliveries:
         await record_tries(session, finished)
-        return await claim_deliveries(session, self._places - len(self._sending), self._lease_us)
+        held = [(delivery.tenant, delivery.endpoint_id) for delivery in self._sending.values()]
+        return await claim_deliveries(session, Places.of_process(self._places, held), self._lease_us)
 
     async def _send(self, delivery: ClaimedDelivery, claimed_at: float) -> None:
         self._begun[delivery.id] = time.monotonic()

@@ -144,7 +144,11 @@ class WorkerSettings(SettingsGroup):
         "deliver them.",
     )
     webhook_concurrency: int = Field(
-        default=50, ge=1, le=1000, description="Webhooks that one process delivers at once, for all endpoints."
+        default=50,
+        ge=1,
+        le=1000,
+        description="Webhooks that one process delivers at once: to one endpoint at most three fifths of them, for one "
+        "tenant four fifths.",
     )
     webhook_timeout_seconds: float = Field(
         default=20.0, ge=0.5, le=60, description="How long one try of a webhook may take in total."

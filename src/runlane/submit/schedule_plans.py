@@ -19,6 +19,7 @@ from runlane.domain.schedule_rules import judge, judge_span
 from runlane.domain.task import Task, input_json
 from runlane.domain.text import dump_json
 from runlane.errors import RunlaneError, Unavailable, UnknownTask
+from runlane.event_loop.offload import offload_if
 from runlane.store.definitions import pins
 from runlane.store.queue.accept import NewRun
 from runlane.store.schedules.firing import Advance, FiringPlan, SlotPlan
@@ -68,7 +69,9 @@ class SchedulePlanner:
             return None
         settings = schedule.settings
         left = schedule.may_fire
-        judged = judge(
+        judged = await offload_if(
+            schedule.times.are_many(schedule.cursor_at_us, schedule.now_us),
+            judge,
             schedule.times,
             schedule.seed,
             cursor_us=schedule.cursor_at_us,
@@ -85,7 +88,9 @@ class SchedulePlanner:
         """Return the plan for the slots of a pause: those that `catch_up` chooses of all of them, none by default."""
         self.begin_pass()
         settings = schedule.settings
-        judged = judge_span(
+        judged = await offload_if(
+            schedule.times.are_many(schedule.cursor_at_us, schedule.now_us),
+            judge_span,
             schedule.times,
             schedule.seed,
             cursor_us=schedule.cursor_at_us,

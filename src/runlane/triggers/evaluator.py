@@ -2,13 +2,14 @@
 
 Only such processes have the tasks that a trigger may start, and may run the code of a condition. All of them are equal:
 the rows of `event_outcomes` decide which process starts a run, so any number of evaluators may run, and any of them may
-be killed.
+be killed. A pass does not wait for slow conditions, and a tenant that has many of them leaves room for others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -54,6 +55,11 @@ _WITHOUT_TASK_SECONDS: Final = 60.0
 _LIMITED_SECONDS: Final = 600.0
 _IDLE_SECONDS: Final = 60.0
 _SANDBOX_PROCESSES: Final = 2
+# A pass waits this long for the pairs that it has claimed; slower ones continue beside the next passes.
+_PASS_SECONDS: Final = 1.0
+# How many pairs a process evaluates at once, and with how many slow ones a tenant gets no more for the moment.
+_AT_ONCE: Final = 2 * CLAIMED_AT_ONCE
+_SLOW_OF_TENANT: Final = CLAIMED_AT_ONCE // 2
 _MAX_REASON: Final = 2000
 _INTERNAL: Final = "Internal error. The log of the process has the cause."
 
@@ -76,12 +82,17 @@ class TriggerEvaluator(PeriodicService):
         self._tasks = tasks
         self._waiting = WaitingRuns(connection)
         limits = SandboxLimits.of(settings)
+        # The evaluations in progress with their tenants, and those of them for which no pass waits.
+        self._evaluating: dict[asyncio.Task[None], str] = {}
+        self._slow: set[asyncio.Task[None]] = set()
         # The sandbox starts its processes with the first condition.
         self._sandbox = Sandbox(replace(limits, processes=min(_SANDBOX_PROCESSES, limits.processes)))
 
     async def stop(self) -> None:
         await super().stop()
         await self._sandbox.close()
+        # The evaluations in progress fail with the sandbox, and are left to other processes.
+        await self.finish()
 
     async def run_once(self) -> bool:
         """Match and evaluate some; return True when there may be more."""
@@ -90,11 +101,44 @@ class TriggerEvaluator(PeriodicService):
         if matched:
             failpoint("triggers.matched")
         more_waits = await self._waiting.search()
-        pairs = await claim_pairs(database, CLAIM_SECONDS)
+        # Those of earlier passes are slow.
+        slow = Counter(self._evaluating.values())
+        most = min(CLAIMED_AT_ONCE, _AT_ONCE - slow.total())
+        if most <= 0:
+            return matched == MATCHED_AT_ONCE or more_waits
+        busy = [tenant for tenant, count in slow.items() if count >= _SLOW_OF_TENANT]
+        pairs = await claim_pairs(database, CLAIM_SECONDS, most, busy=busy)
         if pairs:
             failpoint("triggers.claimed")
-        await asyncio.gather(*(self._evaluate(pair) for pair in pairs))
-        return matched == MATCHED_AT_ONCE or len(pairs) == CLAIMED_AT_ONCE or more_waits
+            await self._evaluate_all(pairs)
+        return matched == MATCHED_AT_ONCE or len(pairs) == most or more_waits
+
+    async def finish(self) -> None:
+        """Wait for the evaluations in progress."""
+        await asyncio.gather(*self._evaluating, return_exceptions=True)
+
+    async def _evaluate_all(self, pairs: Sequence[ClaimedPair]) -> None:
+        """Begin to evaluate pairs, and wait for those that do not take long."""
+        done, slow = await asyncio.wait([self._begin(pair) for pair in pairs], timeout=_PASS_SECONDS)
+        self._slow |= slow
+        errors = [error for task in done if (error := task.exception()) is not None]
+        if errors:
+            raise errors[0]
+
+    def _begin(self, pair: ClaimedPair) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._evaluate(pair), name=f"runlane-trigger-{pair.event_id}")
+        self._evaluating[task] = pair.tenant
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._evaluating[task]
+        if task in self._slow:
+            self._slow.remove(task)
+            # The claim of a pair whose evaluation has failed expires, and it is evaluated again.
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("trigger_not_evaluated", error=str(error))
+            self.wake()
 
     async def _evaluate(self, pair: ClaimedPair) -> None:
         database = self._connection.database

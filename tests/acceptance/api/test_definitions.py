@@ -154,7 +154,7 @@ async def test_pages(idle_api: Api) -> None:
 
 
 async def test_impossible_names_are_not_found(idle_api: Api) -> None:
-    for name in ("none", "%00", "a%20b", "%F0%9F%98%80", "a" * 200):
+    for name in ("none", "a%20b", "%F0%9F%98%80", "a" * 200):
         for path in ("", "/versions"):
             problem_of(await idle_api.get(f"/orchestrations/{name}{path}"), 404, "unknown_definition")
 

@@ -177,7 +177,7 @@ async def test_bodies_that_are_not_json_are_refused(idle_api: Api) -> None:
 async def test_unknown_things_are_404_and_wrong_methods_405(idle_api: Api) -> None:
     problem = problem_of(await idle_api.post("/tasks/gret/run", {}), 404, "unknown_task")
     assert 'did you mean "greet"' in problem["message"]
-    for path in ("/runs/run_x", "/runs/run_x/stream", "/runs/run_x/logs", "/runs/%00/events", "/runs/run_x/wait"):
+    for path in ("/runs/run_x", "/runs/run_x/stream", "/runs/run_x/logs", "/runs/%20/events", "/runs/run_x/wait"):
         problem_of(await idle_api.get(path), 404, "run_not_found")
     for action in ("cancel", "retry", "approve", "release"):
         problem_of(await idle_api.post(f"/runs/run_x/{action}"), 404, "run_not_found")

@@ -8,7 +8,7 @@ replaced, starts nothing twice, and a run exists if and only if its outcome is s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -110,9 +110,13 @@ _MATCHED = Statement(
 _lease_us = cast(bindparam("seconds", type_=Float()) * 1_000_000, BigInteger)
 _open = (
     select(event_outcomes.c.event_id, event_outcomes.c.trigger, event_outcomes.c.claimed_until)
-    .where(event_outcomes.c.outcome == lit(Outcome.PENDING), event_outcomes.c.claimed_until <= now_once())
+    .where(
+        event_outcomes.c.outcome == lit(Outcome.PENDING),
+        event_outcomes.c.claimed_until <= now_once(),
+        ~member(event_outcomes.c.tenant, "busy"),
+    )
     .order_by(event_outcomes.c.claimed_until)
-    .limit(lit(CLAIMED_AT_ONCE))
+    .limit(bindparam("most", type_=Integer()))
     .with_for_update(skip_locked=True)
     .cte("open_pairs")
 )
@@ -246,11 +250,16 @@ async def read_triggers(session: Session, tenants: Iterable[str]) -> dict[str, l
     return found
 
 
-async def claim_pairs(database: Database, seconds: float) -> list[ClaimedPair]:
-    """Claim some pending pairs for this time, with their events and the current versions of their triggers."""
+async def claim_pairs(
+    database: Database, seconds: float, most: int = CLAIMED_AT_ONCE, *, busy: Collection[str] = ()
+) -> list[ClaimedPair]:
+    """Claim some pending pairs for this time, with their events and the current versions of their triggers.
+
+    Those of the tenants in `busy` are left to a later call.
+    """
 
     async def work(session: Session) -> list[ClaimedPair]:
-        pairs = await session.fetch(_CLAIM, seconds=seconds)
+        pairs = await session.fetch(_CLAIM, seconds=seconds, most=most, busy=session.texts(sorted(busy)))
         if not pairs:
             return []
         ids = session.texts(sorted({pair["event_id"] for pair in pairs}))

@@ -23,6 +23,7 @@ from sqlalchemy import (
     insert,
     select,
     true,
+    tuple_,
 )
 from sqlalchemy.sql.base import Executable
 
@@ -36,8 +37,9 @@ from runlane.store.sql.expressions import lit, member, now_once, now_us, upsert
 from runlane.store.sql.schema import event_ids, event_outcomes, stored_events, tenant_quotas, tenants
 from runlane.store.sql.statement import Statement
 
-# The same number as for the audit log, so that one bound of retention serves both.
+# Events and ids that one transaction deletes.
 DELETED_AT_ONCE: Final = 500
+IDS_DELETED_AT_ONCE: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +139,17 @@ _DELETES = (
         purpose="Delete stored events past their retention.",
     ),
 )
+_old_ids = (
+    select(event_ids.c.tenant, event_ids.c.sent_id)
+    .where(event_ids.c.received_at < now_once() - _age)
+    .order_by(event_ids.c.received_at)
+    .limit(lit(IDS_DELETED_AT_ONCE))
+)
 _DELETE_IDS = Statement(
     "delete_event_ids",
-    delete(event_ids).where(event_ids.c.received_at < now_once() - _age),
+    delete(event_ids)
+    .where(tuple_(event_ids.c.tenant, event_ids.c.sent_id).in_(_old_ids))
+    .returning(event_ids.c.sent_id),
     purpose="Forget ids of senders.",
 )
 
@@ -194,11 +204,14 @@ async def _sent_before(session: Session, tenant: str, first: dict[str, str], id_
     return {row["sent_id"]: row["event_id"] for row in found}
 
 
-async def delete_old_events(session: Session, keep_seconds: float, id_seconds: float) -> int:
-    """Delete some events past their retention with their outcomes, and old ids of senders; return how many events."""
+async def delete_old_events(session: Session, keep_seconds: float, id_seconds: float) -> bool:
+    """Delete some events past their retention with their outcomes, and old ids of senders.
+
+    Return whether there may be more.
+    """
     ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
     if ids:
         for statement in _DELETES:
             await session.fetch(statement, ids=session.texts(ids))
-    await session.fetch(_DELETE_IDS, keep_seconds=id_seconds)
-    return len(ids)
+    forgotten = await session.fetch(_DELETE_IDS, keep_seconds=id_seconds)
+    return len(ids) == DELETED_AT_ONCE or len(forgotten) == IDS_DELETED_AT_ONCE

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     FromClause,
     Integer,
     SmallInteger,
@@ -167,10 +168,14 @@ _retry: dict[str, Any] = {
     "handled_by": bindparam("actor"),
     "handled_at": now_us(),
 }
+_may_be_retried = dead_letters.c.state.in_([lit(state) for state in RETRYABLE])
 _REVIVED = Statement(
     "retry_dead_letter",
     update(dead_letters)
-    .where(dead_letters.c.run_id == bindparam("run_id"))
+    .where(
+        dead_letters.c.run_id == bindparam("run_id"),
+        or_(~bindparam("only_retryable", type_=Boolean()), _may_be_retried),
+    )
     .values(**_retry, retry_run_id=None)
     .returning(dead_letters.c.run_id),
     purpose="Note that the run of a dead letter is executed again.",
@@ -178,10 +183,7 @@ _REVIVED = Statement(
 _REPLACED = Statement(
     "replace_dead_letter",
     update(dead_letters)
-    .where(
-        dead_letters.c.run_id == bindparam("run_id"),
-        dead_letters.c.state.in_([lit(state) for state in RETRYABLE]),
-    )
+    .where(dead_letters.c.run_id == bindparam("run_id"), _may_be_retried)
     .values(**_retry, retry_run_id=bindparam("new_run_id"))
     .returning(dead_letters.c.run_id),
     purpose="Note that another run repeats the run of a dead letter.",
@@ -212,9 +214,9 @@ async def settle_letters(session: Session, ended: Sequence[Row]) -> None:
         )
 
 
-async def letter_revived(session: Session, run_id: str, actor: str) -> None:
-    """Note that a failed run was made ready again."""
-    await session.fetch(_REVIVED, run_id=run_id, actor=actor)
+async def letter_revived(session: Session, run_id: str, actor: str, *, only_retryable: bool = False) -> bool:
+    """Note that a failed run was made ready again; with `only_retryable`, return False if its letter was handled."""
+    return bool(await session.fetch(_REVIVED, run_id=run_id, actor=actor, only_retryable=only_retryable))
 
 
 async def letter_replaced(session: Session, run_id: str, new_run_id: str, actor: str) -> bool:

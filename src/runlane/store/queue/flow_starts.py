@@ -297,6 +297,6 @@ async def read_batch_starts(database: Database, run_id: str) -> set[str]:
     return {load_json(row["item"])["start_id"] for row in rows}
 
 
-async def forget_flow_keys(session: Session) -> None:
-    """Delete the state of keys that were not used for a day."""
-    await session.fetch(sql.FORGET_KEYS)
+async def forget_flow_keys(session: Session) -> bool:
+    """Delete the state of some keys that were not used for a day; return whether there may be more."""
+    return len(await session.fetch(sql.FORGET_KEYS)) == sql.FORGOTTEN_AT_ONCE

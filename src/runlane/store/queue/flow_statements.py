@@ -350,6 +350,6 @@ _idle = (
 )
 FORGET_KEYS = Statement(
     "forget_flow_keys",
-    delete(flow_keys).where(flow_keys.c.key.in_(select(_idle.c.key))),
+    delete(flow_keys).where(flow_keys.c.key.in_(select(_idle.c.key))).returning(flow_keys.c.key),
     purpose="Delete the state of keys that were not used for a day.",
 )

@@ -43,6 +43,8 @@ from runlane.store.sql.statement import Row, Statement
 from runlane.store.webhooks.run_webhooks import delete_run_webhooks
 
 AT_ONCE = 500
+# Many letters may become old at once, when the retention is shortened.
+LETTERS_AT_ONCE = 5_000
 DEAD_LETTERS_KEPT_TIMES = 3
 _WORKERS_KEPT_SECONDS = 86400.0
 # About how many events one transaction deletes; a longer stream is cut in parts.
@@ -65,12 +67,18 @@ _OLD = Statement(
 )
 _OPEN_LETTERS_US = OPEN_KEPT_DAYS * 86400 * 1_000_000
 _HANDLED = [lit(LetterState.RESOLVED), lit(LetterState.DISCARDED)]
-_OLD_LETTERS = Statement(
-    "delete_old_letters",
-    delete(dead_letters).where(
+_old_letters = (
+    select(dead_letters.c.run_id)
+    .where(
         dead_letters.c.died_at < now_once() - _age,
         or_(dead_letters.c.state.in_(_HANDLED), dead_letters.c.died_at < now_once() - lit(_OPEN_LETTERS_US)),
-    ),
+    )
+    .order_by(dead_letters.c.died_at)
+    .limit(lit(LETTERS_AT_ONCE))
+)
+_OLD_LETTERS = Statement(
+    "delete_old_letters",
+    delete(dead_letters).where(dead_letters.c.run_id.in_(_old_letters)).returning(dead_letters.c.run_id),
     purpose="Delete dead letters past their retention; those that are not handled are kept longer.",
 )
 
@@ -181,13 +189,17 @@ async def delete_runs(session: Session, ids: Sequence[str]) -> None:
     await delete_run_webhooks(session, ids)
 
 
-async def delete_leftovers(session: Session, keep_seconds: float) -> None:
-    """Delete dead letters past their retention, workers that ended a day ago, and rows without an effect."""
+async def delete_leftovers(session: Session, keep_seconds: float) -> bool:
+    """Delete dead letters past their retention, workers that ended a day ago, and rows without an effect.
+
+    Return whether there may be more.
+    """
     await forget_shares(session)
     await forget_turns(session)
-    await forget_flow_keys(session)
-    await session.fetch(_OLD_LETTERS, keep_seconds=keep_seconds * DEAD_LETTERS_KEPT_TIMES)
+    more = await forget_flow_keys(session)
+    letters = await session.fetch(_OLD_LETTERS, keep_seconds=keep_seconds * DEAD_LETTERS_KEPT_TIMES)
     await session.fetch(DELETE_OLD_WORKERS, keep_seconds=_WORKERS_KEPT_SECONDS)
+    return more or len(letters) == LETTERS_AT_ONCE
 
 
 async def oldest_to_cut(session: Session, keep_seconds: float, before: int) -> tuple[int, bool]:

@@ -54,13 +54,14 @@ class Revival:
     """How a failed run is retried: after a delay, with a lower priority, on other versions.
 
     `plan` replaces the stored plan of the run. It was computed from the records of this `attempt`; it is not used if
-    the run has been retried since.
+    the run has been retried since. With `of_letter`, its dead letter must still be one that may be retried.
     """
 
     delay_us: int = 0
     lowered_priority: int = 0
     plan: str | None = None
     attempt: int | None = None
+    of_letter: bool = False
 
 
 AS_BEFORE: Final = Revival()
@@ -155,7 +156,8 @@ async def retry_in(session: Session, run_id: str, how: Revival = AS_BEFORE, *, a
         if how.plan is not None:
             await session.fetch(_NEW_PLAN, run_id=run_id, plan=how.plan)
             await session.fetch(_DROP_SNAPSHOT, run_id=run_id)
-        await letter_revived(session, run_id, actor)
+        if not await letter_revived(session, run_id, actor, only_retryable=how.of_letter) and how.of_letter:
+            raise WrongState(f"The dead letter of run {run_id} was changed at the same time. Read it again.")
         before = {"status": Status.FAILED.value, "tenant": row["tenant"]}
         await audit_change(session, actor, "run.retry", run_id, before, {"status": row["status"]})
         await append_event(session, row, EventType.REVIVED, {"status": row["status"]})

@@ -241,6 +241,8 @@ async def update_schedule(session: Session, known: StoredSchedule, fresh: Stored
 
 async def _close_generation(session: Session, known: StoredSchedule) -> None:
     """Record slots that were due before the edit and not decided: the new times do not apply to them."""
+    if known.paused_at_us is not None:
+        return
     judged = judge_span(
         known.times, known.seed, cursor_us=known.cursor_at_us, now_us=known.now_us, catch_up="none", reason="edited"
     )
@@ -251,9 +253,8 @@ async def _close_generation(session: Session, known: StoredSchedule) -> None:
         )
         for missed in judged.missed
     ]  # fmt: skip
-    if known.paused_at_us is None:
-        await session.fetch(PUT_FIRINGS, [firing_row(known.uid, firing, None) for firing in firings])
-        await report_firings(session, [(known, firings)])
+    await session.fetch(PUT_FIRINGS, [firing_row(known.uid, firing, None) for firing in firings])
+    await report_firings(session, [(known, firings)])
 
 
 def _parameters(fresh: StoredSchedule) -> dict[str, Any]:

@@ -29,7 +29,8 @@ from sqlalchemy import (
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.text import load_json
-from runlane.domain.webhook import CIRCUIT_FAILURES, DeliveryStatus, allowance, paid_until
+from runlane.domain.webhook import CIRCUIT_FAILURES, DeliveryStatus, allowance, paid_until, rate_wait_us
+from runlane.domain.webhook_places import Places
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once, now_us
 from runlane.store.sql.schema import run_inputs, run_webhooks, webhook_deliveries, webhook_endpoints, webhook_messages
@@ -38,6 +39,8 @@ from runlane.store.webhooks.secrets import StoredSecret, default_owner, valid_se
 
 # Endpoints of one claim, and deliveries that it holds back in one statement.
 _ENDPOINTS_AT_ONCE = 50
+# How soon the next page of endpoints is read when those of one page all have to wait.
+_NEXT_PAGE_SECONDS = 0.1
 _SET_ASIDE_AT_ONCE = 1000
 _OPEN = (lit(DeliveryStatus.PENDING), lit(DeliveryStatus.DELIVERING))
 _is_open = webhook_deliveries.c.status.in_(_OPEN)
@@ -80,22 +83,25 @@ class ClaimedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDeliveries:
-    """The claimed deliveries. `more` may be claimed at once; others wait for the rate of their endpoint."""
+    """The claimed deliveries. `more` may be claimed at once.
+
+    After `again_seconds`, a rate allows another delivery, or the next page of endpoints may have one.
+    """
 
     deliveries: Sequence[ClaimedDelivery]
     more: bool = False
-    rate_limited: bool = False
+    again_seconds: float | None = None
 
 
 class _Taken(NamedTuple):
-    """The deliveries that a claim took of one endpoint: its `whole` share, or less because it is `rate_limited`.
+    """The deliveries that a claim took of one endpoint: its `whole` share, or less because its rate makes it wait.
 
     `paid_until` is what is used of its rate afterwards, unless the endpoint was not served.
     """
 
     ids: Sequence[str] = ()
     whole: bool = False
-    rate_limited: bool = False
+    wait_us: int | None = None
     paid_until: int | None = None
 
 
@@ -104,6 +110,7 @@ _ENDPOINTS = Statement(
     "due_webhook_endpoints",
     select(
         webhook_endpoints.c.id,
+        webhook_endpoints.c.tenant,
         webhook_endpoints.c.kind,
         webhook_endpoints.c.enabled,
         webhook_endpoints.c.ordered,
@@ -254,31 +261,41 @@ _READ = Statement(
 )
 
 
-async def claim_deliveries(session: Session, slots: int, lease_us: int) -> ClaimedDeliveries:
-    """Claim up to `slots` due deliveries."""
-    if slots <= 0:
+async def claim_deliveries(session: Session, places: Places, lease_us: int) -> ClaimedDeliveries:
+    """Claim due deliveries for the free places of a process."""
+    if places.free <= 0:
         return ClaimedDeliveries(())
     endpoints = await session.fetch(_ENDPOINTS)
     if not endpoints:
         return ClaimedDeliveries(())
     ids = session.texts([row["id"] for row in endpoints])
     in_flight = {row["endpoint_id"]: row["n"] for row in await session.fetch(_IN_FLIGHT, ids=ids)}
-    ids: list[str] = []
+    # Others may wait behind the endpoints of a full page.
+    full = len(endpoints) == _ENDPOINTS_AT_ONCE
     taken: list[_Taken] = []
     served: list[tuple[str, int]] = []
     for position, row in enumerate(endpoints):
-        # Each endpoint gets its share of the slots; the next endpoint may use the slots that are left.
-        share = -(-(slots - len(ids)) // (len(endpoints) - position))
-        taken.append(await _claim_of(session, row, in_flight.get(row["id"], 0), share, lease_us))
-        ids += taken[-1].ids
-        if taken[-1].paid_until is not None:
-            served.append((row["id"], taken[-1].paid_until))
+        had_room = places.free > 0
+        # Each endpoint gets its share of the places; the next endpoint may use the places that are left.
+        share = places.share(row["tenant"], row["id"], among=len(endpoints) - position)
+        item = await _claim_of(session, row, in_flight.get(row["id"], 0), share, lease_us)
+        places.take(row["tenant"], row["id"], len(item.ids))
+        taken.append(item)
+        if item.paid_until is not None:
+            served.append((row["id"], item.paid_until))
+        elif full and had_room:
+            # An endpoint that cannot be served now makes room in the next page.
+            served.append((row["id"], row["paid_until"]))
     if served:
         await session.fetch(_SERVED, served)
+    claimed = [delivery_id for item in taken for delivery_id in item.ids]
+    waits = [item.wait_us / 1_000_000 for item in taken if item.wait_us is not None]
+    if full and not claimed:
+        waits.append(_NEXT_PAGE_SECONDS)
     return ClaimedDeliveries(
-        await read_claimed(session, ids),
-        more=len(ids) < slots and (len(endpoints) == _ENDPOINTS_AT_ONCE or any(item.whole for item in taken)),
-        rate_limited=any(item.rate_limited for item in taken),
+        await read_claimed(session, claimed),
+        more=places.free > 0 and ((full and bool(claimed)) or any(item.whole for item in taken)),
+        again_seconds=min(waits, default=None),
     )
 
 
@@ -301,18 +318,15 @@ async def _claim_of(session: Session, endpoint: Row, in_flight: int, share: int,
     free = min(share, most - in_flight)
     room = min(free, allowed)
     if room <= 0:
-        return _Taken(rate_limited=free > 0)
+        wait_us = rate_wait_us(endpoint["rate_per_second"], endpoint["paid_until"], now)
+        return _Taken(wait_us=wait_us if free > 0 else None)
     statement = _TAKE_ORDERED if endpoint["ordered"] else _TAKE
     rows = await session.fetch(
         statement, endpoint_id=endpoint["id"], slots=room, lease_us=lease_us, only_neutral=only_neutral
     )
     used = paid_until(endpoint["rate_per_second"], endpoint["paid_until"], now, len(rows))
-    return _Taken(
-        [row["id"] for row in rows],
-        whole=len(rows) == share,
-        rate_limited=len(rows) == allowed < free,
-        paid_until=used,
-    )
+    wait_us = rate_wait_us(endpoint["rate_per_second"], used, now) if len(rows) == allowed < free else None
+    return _Taken([row["id"] for row in rows], len(rows) == share, wait_us, used)
 
 
 async def read_claimed(session: Session, ids: Sequence[str]) -> list[ClaimedDelivery]:

@@ -37,6 +37,7 @@ from runlane.store.sql.expressions import lit, now_us, optional
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import webhook_deliveries, webhook_endpoints
 from runlane.store.sql.statement import Row, Statement
+from runlane.store.webhooks.held import settle_most
 from runlane.store.webhooks.recent import WITH_RECENT, recent_of
 from runlane.store.webhooks.results import disable
 from runlane.store.webhooks.secrets import ADD_SECRETS, DELETE_SECRETS, END_SECRETS, NewSecret
@@ -240,11 +241,13 @@ async def enable_endpoint(
     database: Database, endpoint_id: str, *, send_held: bool, actor: str
 ) -> tuple[WebhookEndpoint, int]:
     """Enable an endpoint; send or discard the held deliveries. Return the endpoint and their number."""
+    settled = await settle_most(database, endpoint_id, send=send_held)
 
     async def work(session: Session) -> tuple[WebhookEndpoint, int]:
         old = await lock_endpoint(session, endpoint_id)
         new = endpoint_of((await session.fetch(_ENABLE, endpoint_id=endpoint_id))[0])
         rows = await session.fetch(_SEND_HELD if send_held else _DROP_HELD, endpoint_id=endpoint_id)
+        count = settled + len(rows)
         if not old.enabled:
             await _audit(
                 session,
@@ -252,9 +255,9 @@ async def enable_endpoint(
                 "webhook.enable",
                 new,
                 old={"enabled": False, "reason": old.disabled_reason},
-                new={"enabled": True, "held": "sent" if send_held else "discarded", "deliveries": len(rows)},
+                new={"enabled": True, "held": "sent" if send_held else "discarded", "deliveries": count},
             )
-        return new, len(rows)
+        return new, count
 
     return await database.transact(work)
 
@@ -301,12 +304,14 @@ async def delete_endpoint(database: Database, endpoint_id: str, *, actor: str) -
     async def work(session: Session) -> WebhookEndpoint:
         old = await lock_endpoint(session, endpoint_id)
         await session.fetch(_DELETE, endpoint_id=endpoint_id)
-        await session.fetch(_DROP_HELD, endpoint_id=endpoint_id)
         await session.fetch(DELETE_SECRETS, owner=endpoint_id)
         await _audit(session, actor, "webhook.delete", old, old=_audited(old))
         return old
 
-    return await database.transact(work)
+    deleted = await database.transact(work)
+    await settle_most(database, endpoint_id, send=False)
+    await database.transact(lambda session: session.fetch(_DROP_HELD, endpoint_id=endpoint_id))
+    return deleted
 
 
 async def audit_reveal(database: Database, endpoint: WebhookEndpoint, version: int, *, actor: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Integer, Text, and_, insert, select, true
@@ -32,6 +32,9 @@ from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_us, upsert
 from runlane.store.sql.schema import webhook_deliveries, webhook_endpoints, webhook_messages
 from runlane.store.sql.statement import Row, Statement
+
+# Half of the time for which retention keeps an origin that is not used.
+_IN_USE_US: Final = 12 * 3600 * 1_000_000
 
 
 class RunTarget(NamedTuple):
@@ -144,7 +147,7 @@ def _insert_origins(batch: FromClause) -> Executable:
     return (
         upsert(webhook_endpoints)
         .from_select(list(values), select(*values.values()).select_from(batch).where(true()))
-        .on_conflict_do_nothing(index_elements=["id"])
+        .on_conflict_do_update(index_elements=["id"], set_={"updated_at": now_us()})
     )
 
 
@@ -176,11 +179,19 @@ ADD_DELIVERIES = Statement(
     },
     purpose="Add the deliveries of webhook messages.",
 )
+_IN_USE = Statement(
+    "webhook_origins_in_use",
+    select(webhook_endpoints.c.id).where(
+        member(webhook_endpoints.c.id, "ids"), webhook_endpoints.c.updated_at > now_us() - lit(_IN_USE_US)
+    ),
+    purpose="Find the origins of webhook URLs of runs that retention keeps.",
+)
+# The update locks an old origin, so that retention does not delete it before the commit of its first new delivery.
 _ADD_ORIGINS = Statement(
     "add_webhook_origins",
     _insert_origins,
     {"id": Text(), "tenant": Text(), "url": Text()},
-    purpose="Add the origins of webhook URLs of runs, which share a rate and a circuit.",
+    purpose="Add the origins of webhook URLs of runs, which share a rate and a circuit, or note that they are used.",
 )
 
 
@@ -222,9 +233,16 @@ async def store_messages(session: Session, messages: Sequence[NewMessage], subsc
         deliveries += [(new_id("whd"), message_id, endpoint, *head[1:], MAX_TRIES, body) for endpoint, body in to]
     if stored:
         await session.fetch(_ADD_MESSAGES, stored)
-        await session.fetch(_ADD_ORIGINS, [origins[name] for name in sorted(origins)])
+        await _add_origins(session, origins)
         await session.fetch(ADD_DELIVERIES, deliveries)
     return len(deliveries)
+
+
+async def _add_origins(session: Session, origins: Mapping[str, tuple[str, str, str]]) -> None:
+    if not origins:
+        return
+    known = {row["id"] for row in await session.fetch(_IN_USE, ids=session.texts(sorted(origins)))}
+    await session.fetch(_ADD_ORIGINS, [origins[name] for name in sorted(origins.keys() - known)])
 
 
 def included(texts: Mapping[str, str | None], names: frozenset[str], url: str) -> dict[str, Any]:
