@@ -9,9 +9,10 @@ cannot delay people.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import orjson
 
@@ -25,6 +26,7 @@ from runlane.domain.memory import (
     Consistency,
     EntryPage,
     FragmentInfo,
+    Memory,
     MemoryCommit,
     MemoryEntry,
     MemoryExport,
@@ -57,6 +59,8 @@ from runlane.store.memory.vectors import entries_by_id
 from runlane.store.sql.database import Database
 
 T = TypeVar("T")
+
+_EXPORTED_AT_ONCE: Final = 200
 
 
 class MemoryService(MemoryVaults):
@@ -239,25 +243,32 @@ class MemoryService(MemoryVaults):
     async def export_memory(self, tenant: str, memory_id: str) -> MemoryExport:
         """Return the whole memory, including changes that this process has not replicated."""
         memory = await self.get_memory(tenant, memory_id)
-        entries: list[MemoryEntry] = []
-        while True:
-            after = entries[-1].seq if entries else 0
-            page = await self.list_entries(tenant, memory_id, after=after, limit=MAX_ENTRY_PAGE)
-            if not page.entries:
-                break
-            entries += page.entries
-        names = [info.name for info in await self.manifest(tenant, memory_id)]
-        fragments = [await self.get_fragment(tenant, memory_id, name) for name in names]
-        return MemoryExport(memory, entries, fragments)
+        entries = [entry async for page in self.entry_pages(tenant, memory_id) for entry in page]
+        return MemoryExport(memory, entries, [item async for item in self.fragments(tenant, memory_id)])
+
+    async def entry_pages(self, tenant: str, memory_id: str) -> AsyncGenerator[Sequence[MemoryEntry]]:
+        """Return all entries of a memory, oldest first, a page at a time."""
+        after = 0
+        while page := (await self.list_entries(tenant, memory_id, after=after, limit=_EXPORTED_AT_ONCE)).entries:
+            yield page
+            after = page[-1].seq
+
+    async def fragments(self, tenant: str, memory_id: str) -> AsyncGenerator[MemoryFragment]:
+        """Return all fragments of a memory with their content, by name."""
+        for info in await self.manifest(tenant, memory_id):
+            yield await self.get_fragment(tenant, memory_id, info.name)
 
     async def export_tenant(self, tenant: str, *, after: str | None = None) -> MemoryTenantExport:
         """Return all memories of a tenant, one per page; the first page also contains its users and vaults."""
+        page, memory = await self.export_page(tenant, after=after)
+        return page if memory is None else replace(page, memory=await self.export_memory(tenant, memory.id))
+
+    async def export_page(self, tenant: str, *, after: str | None = None) -> tuple[MemoryTenantExport, Memory | None]:
+        """Return a page of the export of a tenant without its memory, and that memory."""
         users, vaults = await self._tenant_parts(tenant) if after is None else ((), ())
         found = await self.list_memories(tenant, after=after, limit=2)
-        if not found:
-            return MemoryTenantExport(users, vaults, None, None)
-        memory = await self.export_memory(tenant, found[0].id)
-        return MemoryTenantExport(users, vaults, memory, found[0].id if len(found) > 1 else None)
+        following = found[0].id if len(found) > 1 else None
+        return MemoryTenantExport(users, vaults, None, following), found[0] if found else None
 
     async def status(self) -> MemoryNodeStatus:
         """Return the storage mode of this process and its replication backlog."""
