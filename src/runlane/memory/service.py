@@ -312,7 +312,16 @@ class MemoryService(MemoryVaults):
         if node is not None and (consistency == "committed" or not await node.reads_here(memory_id)):
             return await work(node.remote)
         await storage.barrier(memory_id)
-        return await work(storage.reader)
+        try:
+            answer = await work(storage.reader)
+        except NotFound:
+            if node is None or await node.reads_here(memory_id):
+                raise
+        else:
+            if node is None or await node.reads_here(memory_id):
+                return answer
+        # The copy has left the file during the read, or another process may have taken the memory.
+        return await work(node.remote)
 
 
 def _now_us() -> int:
