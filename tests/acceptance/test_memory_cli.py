@@ -50,3 +50,18 @@ def test_every_verb_of_the_memory_design_is_a_command(shell: Shell) -> None:
     shell.run("memory", "delete-memory", memory_id)
     shell.run("memory", "delete-vault", vault)
     assert shell.run("memory", "list-vaults", "--json").json == []
+
+
+def test_a_tenant_with_memories_is_not_deleted(shell: Shell) -> None:
+    """A later tenant with the same id would have them."""
+    shell.run("tenants", "create", "acme")
+    shell.run("memory", "create-user", "ada", "--email", "ada@example.com", "--tenant", "acme")
+    shell.run("memory", "create-vault", "work", "--user", "ada", "--tenant", "acme")
+    shell.run("memory", "create-memory", "notes", "--tenant", "acme")
+    assert "has memories" in shell.refused("tenants", "delete", "acme", code="conflict")
+    memory_id = shell.run("memory", "list-memories", "--tenant", "acme", "--json").json[0]["id"]
+    shell.run("memory", "delete-memory", memory_id, "--tenant", "acme")
+    shell.run("tenants", "delete", "acme")
+    shell.run("tenants", "create", "acme")
+    assert shell.run("memory", "list-vaults", "--tenant", "acme", "--json").json == []
+    shell.run("memory", "create-user", "ada", "--email", "ada@example.com", "--tenant", "acme")
