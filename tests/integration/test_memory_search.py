@@ -11,6 +11,8 @@ import pytest
 from runlane import Status
 from runlane.domain.memory import MemoryHit, NewEntry
 from runlane.errors import InvalidRequest
+from runlane.llm import embeddings
+from runlane.memory import indexing
 from runlane.memory.indexing import EMBEDDED_AT_ONCE, fuse
 from runlane.memory.service import MemoryService
 from runlane.settings import Settings
@@ -86,7 +88,9 @@ async def test_entries_are_found_by_words_and_by_meaning(process: Process, fake:
     assert len(runs) >= 2
 
 
-async def test_a_search_without_its_provider_returns_what_words_find(process: Process, fake: FakeServer) -> None:
+async def test_a_search_without_its_provider_returns_what_words_find(
+    process: Process, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = await process.app.memory()
     memory_id = await new_memory(service)
     await add(service, memory_id, "the automobile is red", "car keys")
@@ -94,6 +98,13 @@ async def test_a_search_without_its_provider_returns_what_words_find(process: Pr
     await indexed(process, memory_id)
     fake.control(FakeControl(fault=FakeFault(status=500, message="down")))
     assert await find(service, memory_id, "car") == {"car keys": ("text",)}
+    # It accepts the call and does not answer.
+    monkeypatch.setattr(embeddings, "_TIMEOUT_SECONDS", 600.0)
+    monkeypatch.setattr(indexing, "_SEARCH_CALL_SECONDS", 0.05)
+    fake.control(FakeControl(fault=FakeFault(kind="hang")))
+    async with asyncio.timeout(120):
+        assert await find(service, memory_id, "car") == {"car keys": ("text",)}
+    fake.control(FakeControl(fault=None))
 
 
 async def test_a_refused_entry_does_not_stop_the_others(process: Process, fake: FakeServer) -> None:

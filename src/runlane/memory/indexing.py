@@ -7,6 +7,7 @@ words.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -36,6 +37,8 @@ CANDIDATES: Final = 50
 _RANK_CONSTANT: Final = 60
 _RUN_WAIT_SECONDS: Final = 30.0
 _SEARCH_WAIT_SECONDS: Final = 1.0
+# How long a search waits for the embedding of its query. A provider that does not answer must not hold searches up.
+_SEARCH_CALL_SECONDS: Final = 5.0
 _CHARACTERS_PER_TOKEN: Final = 3
 _REFUSALS: Final = frozenset({"invalid_request", "content_refused"})
 
@@ -75,9 +78,10 @@ class MemoryIndex:
     async def nearest(self, tenant: str, memory_id: str, query: str) -> list[str]:
         """Return the ids of the entries nearest to a query, best first; none if the model is not available."""
         try:
-            (vector,), _ = await self._embed(tenant, [query], _SEARCH_WAIT_SECONDS, is_query=True)
-        except (ModelFailed, LimitTimeout, DailyCapReached) as error:
-            log.warning("memory_query_not_embedded", memory=memory_id, problem=str(error))
+            async with asyncio.timeout(_SEARCH_CALL_SECONDS):
+                (vector,), _ = await self._embed(tenant, [query], _SEARCH_WAIT_SECONDS, is_query=True)
+        except (ModelFailed, LimitTimeout, DailyCapReached, TimeoutError) as error:
+            log.warning("memory_query_not_embedded", memory=memory_id, problem=str(error) or type(error).__name__)
             return []
         return await vectors.nearest_entries(self.database, memory_id, vector, CANDIDATES)
 
