@@ -76,11 +76,17 @@ class MemoryService(MemoryVaults):
         return (await self.add_entries(tenant, memory_id, [entry], idempotency_key=idempotency_key))[0]
 
     async def add_entries(
-        self, tenant: str, memory_id: str, entries: Sequence[NewEntry], *, idempotency_key: str | None = None
+        self,
+        tenant: str,
+        memory_id: str,
+        entries: Sequence[NewEntry],
+        *,
+        idempotency_key: str | None = None,
+        expired: bool = False,
     ) -> Sequence[MemoryEntry]:
-        """Add at most 100 entries, all or none, in their order."""
+        """Add at most 100 entries, all or none, in their order; with `expired`, also those whose expiry has passed."""
         now = self._clock()
-        checked = bounds.check_entries(tuple(entries), now)
+        checked = bounds.check_entries(tuple(entries), 0 if expired else now)
         # Ids are created here and not by the writer: the two threads would wait for the lock of their source.
         ids = tuple(new_ids("entry", len(checked)))
         keys = _keys(idempotency_key, ids[0], "add", checked)
