@@ -85,7 +85,9 @@ class LocalFile(SqliteDatabase):
                 )
             if version == 0:
                 _create(connection, copies=copies)
-            elif version < VERSION:
+            else:
+                self._check_mode(connection, copies=copies)
+            if 0 < version < VERSION:
                 _upgrade(connection, version)
             row = connection.execute("select id from memory_identity").fetchone()
             connection.execute("commit")
@@ -96,6 +98,20 @@ class LocalFile(SqliteDatabase):
                 raise self._translate_error(error) from error
             raise
         return str(row["id"])
+
+    def _check_mode(self, connection: sqlite3.Connection, *, copies: bool) -> None:
+        """Refuse the file of another mode: copies are deleted, and an only copy has nothing to replicate."""
+        titles = connection.execute("select 1 from sqlite_master where name = 'memories_title'").fetchone()
+        if copies and titles:
+            raise ConfigurationError(
+                f"The memory file {self.path} is the only copy of its memories, and this process would replicate it. "
+                "Set another RUNLANE_MEMORY_PATH, and move each memory: runlane memory export, then import."
+            )
+        if not copies and not titles:
+            raise ConfigurationError(
+                f"The memory file {self.path} belongs to a node that replicates it to Postgres. Open it in the mode "
+                "replicated, or set another RUNLANE_MEMORY_PATH."
+            )
 
     async def transact_lazily(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run a transaction that a crash of the process does not undo, but a power failure may.
