@@ -312,8 +312,14 @@ def behind_what_was_deleted(path: Path) -> None:
     edit(words_path(path), "update memory_words_position set last_dropped = 0")
 
 
+def without_tables(path: Path) -> None:
+    """A process was killed while it created the index again."""
+    edit(words_path(path), "drop table memory_words", "drop table memory_words_position")
+
+
 @pytest.mark.parametrize(
-    "change", [remove, damage, replace_by_text, of_another_file, ahead_of_the_file, behind_what_was_deleted]
+    "change",
+    [remove, damage, replace_by_text, of_another_file, ahead_of_the_file, behind_what_was_deleted, without_tables],
 )
 async def test_an_index_that_does_not_fit_is_created_again(tmp_path: Path, change: Callable[[Path], None]) -> None:
     path = tmp_path / FILE

@@ -100,6 +100,7 @@ _CLEAR = Statement(
     text("delete from memory_words_dropped where number <= :through").bindparams(bindparam("through", type_=_number)),
     purpose="Delete the content of deleted entries whose words have left the index.",
 )
+_HAS_POSITION: Final = "select 1 from words.sqlite_master where name = 'memory_words_position'"
 _FITS: Final = (
     "select p.id = s.id and p.last_row <= max(s.last_row, coalesce((select max(rowid) from memory_entries), 0)) "
     "and (select count(*) from memory_words_dropped where number > p.last_dropped) = "
@@ -290,6 +291,8 @@ def _position(row: Row) -> WordsPosition:
 def _fits(connection: sqlite3.Connection) -> bool:
     """Return whether the index belongs to the memory file and is not ahead of it."""
     if connection.execute(f"pragma {WORDS_SCHEMA}.user_version").fetchone()[0] != _VERSION:
+        return False
+    if connection.execute(_HAS_POSITION).fetchone() is None:
         return False
     row = connection.execute(_FITS).fetchone()
     return row is not None and bool(row[0])
