@@ -7,13 +7,15 @@ import sqlite3
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runlane.domain.memory import CommitState
-from runlane.errors import Unavailable
+from runlane.errors import StorageFull, Unavailable
 from runlane.memory import opening
 from runlane.memory.opening import open_memory
+from runlane.store.memory import local_log
 from runlane.store.memory.local_file import check_file
 from runlane.store.memory.salvage import earlier_reports, set_aside
 from runlane.store.sql.database import open_database
@@ -74,6 +76,23 @@ async def test_a_file_is_opened_without_a_write(tmp_path: Path) -> None:
         assert len(await opened.service.search(TENANT, memory_id, "one")) == 1
         for name in ("runlane-memory.db-wal", "runlane-memory.db-words-wal"):
             assert (tmp_path / name).stat().st_size == 0, name
+
+
+async def test_a_node_stops_on_a_full_disk(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its operations are in the database, and the file cannot note it. The next process does."""
+    path = tmp_path / "memory.db"
+    with monkeypatch.context() as patched:
+        async with memory_node(postgres_url, path) as node:
+            memory_id = await new_memory(node.service)
+
+            async def full(*_arguments: Any) -> None:
+                raise StorageFull("The disk is full.")
+
+            patched.setattr(local_log, "mark_applied", full)
+            await add(node.service, memory_id, "one")
+    async with memory_node(postgres_url, path) as node:
+        assert (await node.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        assert await texts_of(node.service, memory_id, consistency="committed") == ["one"]
 
 
 async def test_a_copy_that_was_not_completed_leaves_the_file_at_the_next_start(

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from runlane.errors import Conflict, NotFound, RunlaneError, Unavailable
+from runlane.errors import Conflict, NotFound, RunlaneError, StorageFull, Unavailable
 from runlane.failpoints import failpoint
 from runlane.memory.node import MemoryNode
 from runlane.memory.replication_pace import ReplicationPace
@@ -66,8 +66,8 @@ class Replicator:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
-        # The database may be unavailable; the operations are safe in the file.
-        with contextlib.suppress(TimeoutError, Unavailable):
+        # The database may be unavailable, or the disk full; the operations are safe in the file.
+        with contextlib.suppress(TimeoutError, Unavailable, StorageFull):
             async with asyncio.timeout(drain_seconds):
                 while await self.round():
                     pass
