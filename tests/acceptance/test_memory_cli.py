@@ -16,6 +16,8 @@ def test_a_person_keeps_a_memory(shell: Shell) -> None:
     shell.run("memory", "correct-entry", memory_id, entry["id"], "Ada prefers coffee.", "--reason", "she asked")
     page = shell.run("memory", "list-entries", memory_id, "--json").json
     assert [item["text"] for item in page["entries"]] == ["Ada prefers coffee.", "Ada prefers tea."]
+    for wrong in ("--before=99999999999999999999", "--after=-1"):
+        shell.refused("memory", "list-entries", memory_id, wrong, code="invalid_request")
     hits = shell.run("memory", "search", memory_id, "what does Ada prefer", "--json").json
     assert [hit["entry"]["text"] for hit in hits] == ["Ada prefers coffee."]
     shell.run("memory", "put-context", memory_id, "Everything about Ada.")

@@ -61,6 +61,7 @@ from runlane.store.sql.database import Database
 T = TypeVar("T")
 
 _EXPORTED_AT_ONCE: Final = 200
+_MAX_NUMBER: Final = 2**62
 
 
 class MemoryService(MemoryVaults):
@@ -166,6 +167,9 @@ class MemoryService(MemoryVaults):
         """Return entries, newest first; with `after`, the number of an entry, those after it, oldest first."""
         if not 1 <= limit <= MAX_ENTRY_PAGE:
             raise InvalidRequest(f"limit={limit} is not valid. Use 1 to {MAX_ENTRY_PAGE}.")
+        for name, number in (("before", before), ("after", after)):
+            if number is not None and not 0 <= number <= _MAX_NUMBER:
+                raise InvalidRequest(f"{name}={number} is not valid. Use the number of an entry.")
         wanted = EntryRange(limit, before, after, before_us, after_us)
         return await self._read(
             memory_id, consistency, lambda database: reading.list_entries(database, tenant, memory_id, wanted)
