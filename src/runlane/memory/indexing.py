@@ -16,7 +16,7 @@ import structlog
 
 from runlane.domain.budget import SpendingCap, check_caps
 from runlane.domain.memory import MemoryEntry, MemoryHit
-from runlane.errors import Fail, Retry
+from runlane.errors import Fail, Retry, Unavailable
 from runlane.failpoints import failpoint
 from runlane.llm.embeddings import EmbeddingModels
 from runlane.llm.models import ModelFailed
@@ -76,14 +76,17 @@ class MemoryIndex:
         return changed
 
     async def nearest(self, tenant: str, memory_id: str, query: str) -> list[str]:
-        """Return the ids of the entries nearest to a query, best first; none if the model is not available."""
+        """Return the ids of the entries nearest to a query, best first; none if the model is not available.
+
+        The database may be unavailable as well: the owner of a memory still searches its copy by words.
+        """
         try:
             async with asyncio.timeout(_SEARCH_CALL_SECONDS):
                 (vector,), _ = await self._embed(tenant, [query], _SEARCH_WAIT_SECONDS, is_query=True)
-        except (ModelFailed, LimitTimeout, DailyCapReached, TimeoutError) as error:
+            return await vectors.nearest_entries(self.database, memory_id, vector, CANDIDATES)
+        except (ModelFailed, LimitTimeout, DailyCapReached, Unavailable, TimeoutError) as error:
             log.warning("memory_query_not_embedded", memory=memory_id, problem=str(error) or type(error).__name__)
             return []
-        return await vectors.nearest_entries(self.database, memory_id, vector, CANDIDATES)
 
     async def index(self, memory_id: str, progress: Progress) -> dict[str, int]:
         """Embed the entries of a memory that have no embedding. Return their number and cost."""
