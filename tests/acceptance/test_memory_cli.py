@@ -16,6 +16,8 @@ def test_a_person_keeps_a_memory(shell: Shell) -> None:
     shell.run("memory", "correct-entry", memory_id, entry["id"], "Ada prefers coffee.", "--reason", "she asked")
     page = shell.run("memory", "list-entries", memory_id, "--json").json
     assert [item["text"] for item in page["entries"]] == ["Ada prefers coffee.", "Ada prefers tea."]
+    for wrong in ("--before=99999999999999999999", "--after=-1"):
+        shell.refused("memory", "list-entries", memory_id, wrong, code="invalid_request")
     hits = shell.run("memory", "search", memory_id, "what does Ada prefer", "--json").json
     assert [hit["entry"]["text"] for hit in hits] == ["Ada prefers coffee."]
     shell.run("memory", "put-context", memory_id, "Everything about Ada.")
@@ -50,3 +52,18 @@ def test_every_verb_of_the_memory_design_is_a_command(shell: Shell) -> None:
     shell.run("memory", "delete-memory", memory_id)
     shell.run("memory", "delete-vault", vault)
     assert shell.run("memory", "list-vaults", "--json").json == []
+
+
+def test_a_tenant_with_memories_is_not_deleted(shell: Shell) -> None:
+    """A later tenant with the same id would have them."""
+    shell.run("tenants", "create", "acme")
+    shell.run("memory", "create-user", "ada", "--email", "ada@example.com", "--tenant", "acme")
+    shell.run("memory", "create-vault", "work", "--user", "ada", "--tenant", "acme")
+    shell.run("memory", "create-memory", "notes", "--tenant", "acme")
+    assert "has memories" in shell.refused("tenants", "delete", "acme", code="conflict")
+    memory_id = shell.run("memory", "list-memories", "--tenant", "acme", "--json").json[0]["id"]
+    shell.run("memory", "delete-memory", memory_id, "--tenant", "acme")
+    shell.run("tenants", "delete", "acme")
+    shell.run("tenants", "create", "acme")
+    assert shell.run("memory", "list-vaults", "--tenant", "acme", "--json").json == []
+    shell.run("memory", "create-user", "ada", "--email", "ada@example.com", "--tenant", "acme")

@@ -60,6 +60,7 @@ async def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     return process.returncode, output.decode()
 
 
+@pytest.mark.timeout(scaled(600, 5400))
 async def test_everything_acknowledged_is_stored_in_order_and_once(postgres_url: str, tmp_path: Path) -> None:
     """Killed at every failpoint of writing and replication, restarted on the same file, and compared at the end."""
     async with memory_node(postgres_url, tmp_path / "setup.db") as setup:

@@ -80,7 +80,14 @@ _OF_VERSION[4] = _OF_VERSION[3] + "drop trigger memory_words_added;"
 
 
 def write_memory_file(
-    path: Path, version: int, memory: dict[str, Any], texts: Sequence[str], applied: int, keys: Sequence[str] = ()
+    path: Path,
+    version: int,
+    memory: dict[str, Any],
+    texts: Sequence[str],
+    applied: int,
+    keys: Sequence[str] = (),
+    *,
+    copies: bool = True,
 ) -> None:
     """Write a file with one memory. Entry N has the number N + 2; those after `applied` wait for replication.
 
@@ -88,6 +95,8 @@ def write_memory_file(
     """
     connection = sqlite3.connect(path)
     connection.executescript("pragma journal_mode=wal;" + _TABLES + _OF_VERSION[version])
+    if not copies:
+        connection.execute("create unique index memories_title on memories (vault_id, title)")
     last = 1 + len(texts)
     row = {**memory, "used_at": 1, "last_seq": last, "applied_seq": applied, "epoch": 1, "parked": 0, "stale": 0}
     names = ", ".join(row)

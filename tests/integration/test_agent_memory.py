@@ -136,6 +136,11 @@ async def test_titles_that_are_not_valid_stay_apart(process: Process, assistant:
     titles = set(await memories(process))
     assert len(titles) == 3
     assert all(title.startswith("ada-example-com-") for title in titles)
+    # A caller computes the title of the memory of another one, and gives it as its own name.
+    for title in titles:
+        answer, _ = await say(process, "What is known?", user_id=title)
+        assert "I am" not in answer
+    assert len(await memories(process)) == 6
 
 
 @pytest.mark.parametrize(

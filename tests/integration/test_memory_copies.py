@@ -12,6 +12,7 @@ import pytest
 
 from runlane.domain.memory import CommitState, NewEntry
 from runlane.errors import Conflict
+from runlane.memory.modes import MemoryStorage
 from runlane.memory.opening import OpenMemory
 from runlane.store.memory import copying
 from tests.memory import TENANT, add, check_log, direct_memory, memory_node, new_memory, texts_of
@@ -122,3 +123,28 @@ async def test_a_copy_that_cannot_be_brought_up_to_date_is_copied_again(
             "kept", "tagged", "wrong word", "first key", "right word", "second key", "after",
         ]  # fmt: skip
         assert not any(entry.metadata for entry in page.entries)
+
+
+async def test_a_read_finds_a_memory_whose_copy_leaves_the_file_meanwhile(
+    node: OpenMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, owner, usual = node.service, node.node, MemoryStorage.barrier
+    assert owner is not None
+    memory_id = await new_memory(service)
+
+    async def leave(storage: MemoryStorage, read: str) -> None:
+        await usual(storage, read)
+        await owner.give_back(read)
+        assert not owner.owns(read)
+
+    for read in (
+        lambda: texts_of(service, memory_id),
+        lambda: service.get_fragment(TENANT, memory_id, "context"),
+        lambda: service.search(TENANT, memory_id, "one"),
+    ):
+        # A change brings the copy back.
+        await add(service, memory_id, "one")
+        assert (await service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryStorage, "barrier", leave)
+            assert await read()

@@ -1,4 +1,4 @@
-"""Deleted and replaced content leaves the files of a memory while the process runs, and not only when it ends."""
+"""Deleted and replaced content leaves the files of a memory while the process runs; a deleted tenant leaves none."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pytest
 import structlog
 
 from runlane.domain.memory import CONTEXT_FRAGMENT, NewEntry
+from runlane.errors import Conflict, NotFound
 from runlane.memory import checkpoints
+from runlane.store.access.tenants import create_tenant, delete_tenant, find_tenant
 from runlane.store.memory.local_file import LocalFile
 from tests.harness import eventually
-from tests.memory import TENANT, add, local_memory, new_memory, texts_of
+from tests.memory import TENANT, add, direct_memory, local_memory, new_memory, texts_of
 
 FILE = "runlane-memory.db"
 
@@ -85,3 +87,20 @@ async def test_a_reader_that_needs_the_log_delays_its_truncation_only(tmp_path: 
     finally:
         await checkpointing.close()
         await file.close()
+
+
+async def test_a_tenant_is_deleted_after_its_memories(postgres_url: str) -> None:
+    async with direct_memory(postgres_url) as opened:
+        service, database = opened.service, opened.storage.shared
+        await create_tenant(database, "acme", actor="test")
+        await service.create_user("acme", "ada", "ada@example.com")
+        memory = await service.create_memory("acme", "notes")
+        with pytest.raises(Conflict, match="has memories"):
+            await delete_tenant(database, "acme", actor="test")
+        assert (await find_tenant(database, "acme")).enabled
+        assert (await service.get_memory("acme", memory.id)).title == "notes"
+        await service.delete_memory("acme", memory.id)
+        await delete_tenant(database, "acme", actor="test")
+        assert await service.list_vaults("acme") == []
+        with pytest.raises(NotFound):
+            await service.get_user("acme", "ada")

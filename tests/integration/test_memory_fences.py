@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runlane.domain.memory import CommitState, MemoryOpKind, NewEntry
-from runlane.errors import NotFound
+from runlane.errors import MemoryOwnedElsewhere, NotFound
 from runlane.memory.opening import OpenMemory
 from runlane.memory.service import MemoryService
 from runlane.store.memory.administration import delete_memories
@@ -20,6 +20,7 @@ from runlane.store.memory.ownership import KnownCopy, SupersededCopy, acquire, r
 from runlane.store.memory.replication import MemoryVerdict, Verdict, replicate
 from runlane.store.memory.retention import purge_expired
 from tests.chaos.proxy import Proxy
+from tests.harness import eventually
 from tests.memory import TENANT, add, direct_memory, memory_node, new_memory, texts_of
 
 
@@ -153,3 +154,33 @@ async def test_what_waits_for_replication_is_neither_purged_nor_evicted_nor_repl
         assert await texts_of(service, memory_id) == ["first", "second"]
         assert (await service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
         assert await texts_of(service, memory_id, consistency="committed") == ["first", "second"]
+
+
+async def test_a_node_whose_lease_has_lapsed_does_not_trust_its_earlier_ownership(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """It was frozen, another node has taken a memory, and its lease is renewed before the next change arrives."""
+    async with (
+        memory_node(postgres_url, tmp_path / "a.db", memory_lease_seconds=2, memory_node_url="http://a") as frozen,
+        memory_node(postgres_url, tmp_path / "b.db", memory_node_url="http://b") as other,
+    ):
+        assert frozen.node is not None
+        memory_id = await new_memory(frozen.service)
+        await add(frozen.service, memory_id, "a1")
+        assert (await frozen.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        await frozen.node.lease.stop()
+
+        async def taken() -> bool:
+            try:
+                await add(other.service.forwarding(lambda _error: True), memory_id, "b1")
+            except MemoryOwnedElsewhere:
+                return False
+            return True
+
+        await eventually(taken, "the other node owns the memory")
+        assert (await other.service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        await frozen.node.lease.renew()
+        assert await texts_of(frozen.service, memory_id) == ["a1", "b1"]
+        with pytest.raises(MemoryOwnedElsewhere):
+            await add(frozen.service.forwarding(lambda _error: True), memory_id, "a2")
+        assert await frozen.node.parked() == []

@@ -112,6 +112,21 @@ async def test_a_rejected_operation_parks_its_memory_and_no_other_of_its_shard(
         await check_log(node.node.remote, bad)
 
 
+async def test_a_database_that_refuses_every_operation_parks_no_memory(copied_postgres: str, tmp_path: Path) -> None:
+    """A table or a permission is missing, so no operation is to blame."""
+    async with memory_node(copied_postgres, tmp_path / "memory.db") as node:
+        service, memory_id = node.service, await new_memory(node.service)
+        await add(service, memory_id, "one")
+        assert (await service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        await execute(copied_postgres, "alter table memory_ops rename to elsewhere")
+        await add(service, memory_id, "two")
+        assert (await service.await_commit(TENANT, memory_id, 1)).state is CommitState.TIMEOUT
+        assert (await service.status()).parked == []
+        await execute(copied_postgres, "alter table elsewhere rename to memory_ops")
+        assert (await service.await_commit(TENANT, memory_id, 60)).state is CommitState.COMMITTED
+        assert await texts_of(service, memory_id, consistency="committed") == ["one", "two"]
+
+
 async def test_a_discarded_operation_leaves_no_gap_and_no_trace(copied_postgres: str, tmp_path: Path) -> None:
     check = "alter table memory_fragments add constraint no_poison check (content not like '%poison%')"
     await execute(copied_postgres, check)

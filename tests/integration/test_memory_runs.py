@@ -11,7 +11,7 @@ import pytest
 
 from runlane import Status
 from runlane.bus.memory import MemoryBus
-from runlane.domain.memory import MemoryEntry, MemoryExport, NewEntry
+from runlane.domain.memory import MAX_METADATA_BYTES, Memory, MemoryEntry, MemoryExport, NewEntry
 from runlane.domain.memory_archive import ExportRecords, MemoryImport, NewFragment, import_of
 from runlane.domain.quota import MEMORIES
 from runlane.domain.wire import from_json
@@ -157,6 +157,46 @@ async def test_an_import_that_is_interrupted_adds_its_entries_once(process: Proc
     assert (await service.get_fragment(TENANT, memory_id, "context")).content == "imported"
 
 
+async def test_a_memory_is_imported_although_entries_have_expired_since_its_export(process: Process) -> None:
+    connection, service = await process.app.connect(), await process.app.memory()
+    memory_id = await new_memory(service)
+    given = MemoryImport([NewEntry("short lived", expires_at_us=1), NewEntry("kept")])
+    await process.start()
+    accepted = await start_import(connection, TENANT, memory_id, given, actor="test")
+    run = await process.end(accepted.run_id)
+    assert (run.status, run.error) == (Status.COMPLETED, None)
+    assert await texts_of(service, memory_id) == ["kept"]
+
+
+def test_metadata_without_room_for_the_earlier_id_is_imported_as_it_is() -> None:
+    memory = Memory("mem_1", TENANT, "vault_1", "notes", "notes", "", 1, 1)
+    metadata = {"x": "y" * (MAX_METADATA_BYTES - 20)}
+    entries = [MemoryEntry("entry_1", "mem_1", 2, "text", "", given, {}, 1) for given in ({}, metadata)]
+    first, second = import_of(MemoryExport(memory, entries, [])).entries
+    assert first.metadata["imported"]["id"] == "entry_1"
+    assert second.metadata == metadata
+
+
+def test_records_of_a_lost_attempt_are_replaced_by_those_of_the_next_one() -> None:
+    """An entry was deleted in between, so the numbers of the records differ."""
+
+    def line(record: int, part: int, parts: int, text: str) -> tuple[str, dict[str, int]]:
+        return text, {"record": record, "part": part, "parts": parts}
+
+    records = ExportRecords()
+    for message, fields in (
+        line(0, 1, 1, '{"memory": 0}'),
+        line(1, 1, 2, '{"entry": "lo'),
+        line(1, 2, 2, 'ng"}'),
+        line(2, 1, 1, '{"entry": "two"}'),
+        line(3, 1, 1, '{"entry": "three"}'),
+        line(1, 1, 1, '{"entry": "two"}'),
+        line(2, 1, 1, '{"entry": "three"}'),
+    ):
+        records.add(message, fields)
+    assert records.exported() == {"memory": 0, "entries": ["two", "three"], "fragments": []}
+
+
 async def test_a_purge_that_is_interrupted_deletes_the_rest_and_nothing_newer(process: Process) -> None:
     service = await process.app.memory()
     memory_id = await new_memory(service)
@@ -196,7 +236,6 @@ async def test_what_cannot_be_imported_is_refused_before_a_run_is_started(proces
     memory_id = await new_memory(await process.app.memory())
     for given in (
         MemoryImport([NewEntry("")]),
-        MemoryImport([NewEntry("late", expires_at_us=1)]),
         MemoryImport([], [NewFragment("../etc", "x")]),
     ):
         with pytest.raises(InvalidInput):

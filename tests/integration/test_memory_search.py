@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from runlane import Status
 from runlane.domain.memory import MemoryHit, NewEntry
 from runlane.errors import InvalidRequest
+from runlane.llm import embeddings
+from runlane.memory import indexing
 from runlane.memory.indexing import EMBEDDED_AT_ONCE, fuse
 from runlane.memory.service import MemoryService
 from runlane.settings import Settings
@@ -18,9 +21,10 @@ from runlane.store.access.tenants import create_tenant
 from runlane.store.memory import vectors
 from runlane.submit.memory_runs import start_reindex
 from runlane.testing import FakeAnswer, FakeControl, FakeFault, FakeServer
+from tests.chaos.proxy import Proxy
 from tests.harness import eventually, settings_for
 from tests.integration.process import Process
-from tests.memory import TENANT, add, new_memory
+from tests.memory import TENANT, add, memory_node, new_memory
 
 MODEL = "openai:embed-small"
 
@@ -86,7 +90,9 @@ async def test_entries_are_found_by_words_and_by_meaning(process: Process, fake:
     assert len(runs) >= 2
 
 
-async def test_a_search_without_its_provider_returns_what_words_find(process: Process, fake: FakeServer) -> None:
+async def test_a_search_without_its_provider_returns_what_words_find(
+    process: Process, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = await process.app.memory()
     memory_id = await new_memory(service)
     await add(service, memory_id, "the automobile is red", "car keys")
@@ -94,6 +100,31 @@ async def test_a_search_without_its_provider_returns_what_words_find(process: Pr
     await indexed(process, memory_id)
     fake.control(FakeControl(fault=FakeFault(status=500, message="down")))
     assert await find(service, memory_id, "car") == {"car keys": ("text",)}
+    # It accepts the call and does not answer.
+    monkeypatch.setattr(embeddings, "_TIMEOUT_SECONDS", 600.0)
+    monkeypatch.setattr(indexing, "_SEARCH_CALL_SECONDS", 0.05)
+    fake.control(FakeControl(fault=FakeFault(kind="hang")))
+    async with asyncio.timeout(120):
+        assert await find(service, memory_id, "car") == {"car keys": ("text",)}
+    fake.control(FakeControl(fault=None))
+
+
+async def test_an_owner_searches_by_words_while_the_database_is_away(
+    postgres_url: str, tmp_path: Path, fake: FakeServer
+) -> None:
+    model: dict[str, Any] = {
+        "memory_embedding_model": MODEL,
+        "openai_base_url": f"{fake.url}/v1",
+        "openai_api_key": "sk-test",
+    }
+    async with Proxy(postgres_url) as proxy, memory_node(proxy.url, tmp_path / "memory.db", **model) as node:
+        memory_id = await new_memory(node.service)
+        await add(node.service, memory_id, "car keys")
+        assert await find(node.service, memory_id, "car") == {"car keys": ("text",)}
+        proxy.refuse()
+        await add(node.service, memory_id, "car park")
+        assert set(await find(node.service, memory_id, "car")) == {"car keys", "car park"}
+        proxy.accept()
 
 
 async def test_a_refused_entry_does_not_stop_the_others(process: Process, fake: FakeServer) -> None:

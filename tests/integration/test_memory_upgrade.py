@@ -64,7 +64,7 @@ async def test_idempotency_keys_of_an_earlier_version_are_recognised(tmp_path: P
     row = {"id": "mem_1", "tenant": TENANT, "vault_id": "vault_1", "memory_type": "notes", "title": "notes"}
     row |= {"description": "", "created_at": 1}
     path = tmp_path / "runlane-memory.db"
-    write_memory_file(path, version, row, ["one", "two"], applied=3, keys=["first"])
+    write_memory_file(path, version, row, ["one", "two"], applied=3, keys=["first"], copies=False)
     async with local_memory(tmp_path) as opened:
         assert await texts_of(opened.service, "mem_1") == ["one", "two"]
         # Known, with another content: the hash of the request differs.
@@ -72,6 +72,16 @@ async def test_idempotency_keys_of_an_earlier_version_are_recognised(tmp_path: P
             await opened.service.add_entry(TENANT, "mem_1", NewEntry("x"), idempotency_key="first")
         await opened.service.add_entry(TENANT, "mem_1", NewEntry("three"), idempotency_key="second")
         assert await texts_of(opened.service, "mem_1") == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("copies", [True, False])
+async def test_a_file_of_another_mode_is_refused(tmp_path: Path, copies: bool) -> None:
+    """A node would delete what is the only copy, and a process without Postgres would forget what was to replicate."""
+    path = tmp_path / "memory.db"
+    await (await LocalFile.open_writer(path, 10, "full", copies=copies)).close()
+    with pytest.raises(ConfigurationError, match="RUNLANE_MEMORY_PATH"):
+        await LocalFile.open_writer(path, 10, "full", copies=not copies)
+    await (await LocalFile.open_writer(path, 10, "full", copies=copies)).close()
 
 
 async def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from runlane.domain.memory import NewEntry
-from runlane.errors import Unavailable
+from runlane.errors import StorageFull, Unavailable
 from runlane.memory import word_indexing
 from runlane.memory.opening import OpenMemory
 from runlane.store.memory import words_file
 from runlane.store.memory.copying import evict
+from runlane.store.memory.local_file import LocalFile
 from runlane.store.memory.words_file import words_path
 from tests.harness import eventually
 from tests.memory import TENANT, add, check_index, connections, local_memory, new_memory
@@ -25,12 +26,13 @@ FILE = "runlane-memory.db"
 
 
 def stop_indexing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing but searches advance the index."""
+    """Let nothing but searches advance the index. The end of a process is a crash: it erases nothing."""
 
     def start(_indexing: word_indexing.WordIndexing) -> None:
         return None
 
     monkeypatch.setattr(word_indexing.WordIndexing, "start", start)
+    monkeypatch.setattr(word_indexing.WordIndexing, "_erase", _nothing)
 
 
 async def found(opened: OpenMemory, memory_id: str, query: str) -> list[str]:
@@ -105,10 +107,9 @@ async def test_a_crash_between_the_files_loses_no_word_and_adds_none_twice(
         await opened.service.delete_entry(TENANT, memory_id, first.id)
         await add(opened.service, memory_id, "delta three")
         if after == "words":
-            # Only the second half of a search is missing: the deletion of the content.
-            monkeypatch.setattr(word_indexing, "clear_dropped", _nothing)
+            # Only the second half is missing: the deletion of the content.
             await found(opened, memory_id, "delta")
-    monkeypatch.setattr(word_indexing, "clear_dropped", words_file.clear_dropped)
+    monkeypatch.undo()
     async with local_memory(tmp_path) as opened:
         assert set(await found(opened, memory_id, "delta")) == {"delta two", "delta three"}
         assert await found(opened, memory_id, "one") == []
@@ -209,6 +210,80 @@ async def test_a_deletion_while_words_are_removed_is_not_forgotten(
         assert position(tmp_path / FILE)["remains"] == 1
 
 
+async def test_deleted_content_leaves_the_disk_when_a_process_stops(tmp_path: Path) -> None:
+    """A command ends before the index follows by itself, and the next command may come much later."""
+    async with local_memory(tmp_path) as opened:
+        memory_id = await new_memory(opened.service)
+        [entry] = await add(opened.service, memory_id, "confidential4711 common")
+        await add(opened.service, memory_id, "kept common")
+        assert len(await found(opened, memory_id, "confidential4711")) == 1
+    async with local_memory(tmp_path) as opened:
+        await opened.service.delete_entry(TENANT, memory_id, entry.id)
+    assert b"4711" not in all_bytes(tmp_path)
+    async with local_memory(tmp_path) as opened:
+        assert await found(opened, memory_id, "common") == ["kept common"]
+        await check_index(opened)
+
+
+async def test_deleted_content_leaves_the_disk_although_the_index_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_indexing(monkeypatch)
+    async with local_memory(tmp_path) as opened:
+        memory_id = await new_memory(opened.service)
+        [entry] = await add(opened.service, memory_id, "confidential4711 common")
+        await found(opened, memory_id, "common")
+        await opened.service.delete_entry(TENANT, memory_id, entry.id)
+    assert b"confidential4711" in all_bytes(tmp_path)
+    words_path(tmp_path / FILE).unlink()
+    async with local_memory(tmp_path) as opened:
+        assert await found(opened, memory_id, "common") == []
+    assert b"4711" not in all_bytes(tmp_path)
+
+
+async def test_a_search_does_not_wait_for_a_row_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest memory leaves the file while a search waits for the index."""
+    stop_indexing(monkeypatch)
+    monkeypatch.setattr(words_file, "_ENTRIES_AT_ONCE", 2)
+    async with local_memory(tmp_path) as opened:
+        service, words = opened.service, connections(opened).words
+        first, second = await new_memory(service, "first"), await new_memory(service, "second")
+        await add(service, first, "epsilon one", "epsilon two", "epsilon three")
+        await add(service, second, "epsilon four", "epsilon five")
+        usual = words.follow
+
+        async def follow() -> words_file.WordsPosition:
+            position = await usual()
+            await evict(connections(opened).writer, second)
+            return position
+
+        monkeypatch.setattr(words, "follow", follow)
+        assert set(await found(opened, first, "epsilon")) == {"epsilon one", "epsilon two", "epsilon three"}
+
+
+async def test_the_index_continues_after_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It needs no further change for that, and a search needs no space if everything is indexed."""
+    monkeypatch.setattr(word_indexing, "_FAILURE_PAUSE_SECONDS", 0.01)
+    async with local_memory(tmp_path) as opened:
+        memory_id = await new_memory(opened.service)
+        [entry] = await add(opened.service, memory_id, "pi one")
+        await add(opened.service, memory_id, "pi two")
+        await found(opened, memory_id, "pi")
+        usual, tries = word_indexing.clear_dropped, 0
+
+        async def full(file: Any, through: int) -> None:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise StorageFull("The disk is full.")
+            await usual(file, through)
+
+        monkeypatch.setattr(word_indexing, "clear_dropped", full)
+        await opened.service.delete_entry(TENANT, memory_id, entry.id)
+        assert await found(opened, memory_id, "pi") == ["pi two"]
+        await eventually(lambda: tries >= 3, "the content is deleted in the end")
+
+
 def remove(path: Path) -> None:
     words_path(path).unlink()
 
@@ -237,8 +312,14 @@ def behind_what_was_deleted(path: Path) -> None:
     edit(words_path(path), "update memory_words_position set last_dropped = 0")
 
 
+def without_tables(path: Path) -> None:
+    """A process was killed while it created the index again."""
+    edit(words_path(path), "drop table memory_words", "drop table memory_words_position")
+
+
 @pytest.mark.parametrize(
-    "change", [remove, damage, replace_by_text, of_another_file, ahead_of_the_file, behind_what_was_deleted]
+    "change",
+    [remove, damage, replace_by_text, of_another_file, ahead_of_the_file, behind_what_was_deleted, without_tables],
 )
 async def test_an_index_that_does_not_fit_is_created_again(tmp_path: Path, change: Callable[[Path], None]) -> None:
     path = tmp_path / FILE
@@ -262,6 +343,36 @@ async def test_an_index_that_is_damaged_while_it_is_used_is_created_again(tmp_pa
         assert len(await found(opened, memory_id, "theta")) == 20
         edit(words_path(tmp_path / FILE), "delete from memory_words_data where id > 10")
         assert len(await found(opened, memory_id, "theta")) == 20
+        await check_index(opened)
+
+
+def forget_pages(file: LocalFile) -> None:
+    """Let a connection read each page from the disk again."""
+    connection = file._open_connection()
+    connection.execute("pragma words.wal_checkpoint(truncate)").fetchall()
+    connection.execute("pragma words.cache_size=1")
+    connection.execute("pragma shrink_memory")
+
+
+@pytest.mark.parametrize("pages", [1, 3, 1000])
+async def test_an_index_whose_pages_are_damaged_while_it_is_used_is_created_again(tmp_path: Path, pages: int) -> None:
+    """The damaged tables cannot be dropped either. Several searches find the damage at the same time."""
+    async with local_memory(tmp_path) as opened:
+        memory_id = await new_memory(opened.service)
+        for first in range(0, 400, 100):
+            texts = [f"rho {number} {' '.join(f'w{number}x{word}' for word in range(30))}" for number in range(100)]
+            await opened.service.add_entries(TENANT, memory_id, [NewEntry(f"{first} {text}") for text in texts])
+            await found(opened, memory_id, "rho")
+        for connection in (connections(opened).words, connections(opened).reader):
+            await connection._thread.submit(lambda each=connection: forget_pages(each))
+        path = words_path(tmp_path / FILE)
+        content = bytearray(path.read_bytes())
+        content[4096 : 4096 * (1 + pages)] = b"\xff" * len(content[4096 : 4096 * (1 + pages)])
+        path.write_bytes(content)
+        await add(opened.service, memory_id, "sigma")
+        for _ in range(2):
+            hits = await asyncio.gather(*(found(opened, memory_id, "sigma rho") for _ in range(4)))
+            assert [len(texts) for texts in hits] == [100] * 4
         await check_index(opened)
 
 

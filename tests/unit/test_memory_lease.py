@@ -54,3 +54,21 @@ async def test_a_renewal_that_fails_extends_nothing(clock: Clock) -> None:
     with pytest.raises(Unavailable, match="away"):
         await lease.renew()
     assert lease.seconds_left == pytest.approx(6.0)
+
+
+async def test_a_renewal_after_the_end_of_the_lease_is_reported(clock: Clock) -> None:
+    async def renew() -> None:
+        clock.now += 1.0
+
+    lapses: list[float] = []
+    lease = NodeLease(10.0, renew, lambda: lapses.append(lease.seconds_left))
+    await lease.renew()
+    lapses.clear()
+    clock.now += 5.0
+    await lease.renew()
+    assert lapses == []
+    clock.now += 8.5
+    await lease.renew()
+    # Before the lease is valid again, so no change is accepted in between.
+    assert len(lapses) == 1
+    assert lapses[0] < 0

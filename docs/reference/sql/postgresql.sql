@@ -6843,6 +6843,14 @@ UPDATE memory_ops SET kind=$1::VARCHAR, payload=$2::VARCHAR WHERE memory_ops.mem
 -- Delete copies of entries before they are stored again.
 DELETE FROM memory_entries WHERE memory_entries.id = any ($1::TEXT[]);
 
+-- memory_drop_memory_users_of_tenant
+-- Delete the vaults or users of a deleted tenant.
+DELETE FROM memory_users WHERE memory_users.tenant = $1::VARCHAR;
+
+-- memory_drop_memory_vaults_of_tenant
+-- Delete the vaults or users of a deleted tenant.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = $1::VARCHAR;
+
 -- memory_drop_ops
 -- Delete replicated operations without an idempotency key from the log of a file.
 DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT logged.memory_id, logged.seq
@@ -6954,6 +6962,12 @@ DELETE FROM memory_fragments WHERE memory_fragments.memory_id = $1::VARCHAR;
 -- memory_evict_memory_ops
 -- Delete the local copy of a memory.
 DELETE FROM memory_ops WHERE memory_ops.memory_id = $1::VARCHAR;
+
+-- memory_existing
+-- Read which memories exist.
+SELECT memories.id
+FROM memories
+WHERE memories.id = any ($1::TEXT[]);
 
 -- memory_expired_entries
 -- Find replicated entries that have expired.
@@ -7238,6 +7252,12 @@ SELECT memory_vaults.id
 FROM memory_vaults
 WHERE memory_vaults.tenant = $1::VARCHAR AND memory_vaults.id = $2::VARCHAR FOR UPDATE;
 
+-- memory_lock_vaults_of_tenant
+-- Lock the vaults of a tenant that is deleted, so that they get no memories.
+SELECT memory_vaults.id
+FROM memory_vaults
+WHERE memory_vaults.tenant = $1::VARCHAR ORDER BY memory_vaults.id FOR UPDATE;
+
 -- memory_log_added
 -- Log an added entry that the database rejected, unless it is in the log.
 insert into memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, state, attempts, created_at) select
@@ -7433,6 +7453,13 @@ INSERT INTO memory_nodes (id, url, lease_until, started_at) VALUES ($1::VARCHAR,
     clock_timestamp()) * 1000000)::bigint + $3::BIGINT), (date_part('epoch', clock_timestamp()) * 1000000)::bigint) ON
     CONFLICT (id) DO UPDATE SET url = excluded.url, lease_until = excluded.lease_until;
 
+-- memory_replicated_copies
+-- Read the ids of replicated copies.
+SELECT memories.id
+FROM memories
+WHERE memories.id > $1::VARCHAR AND memories.last_seq <= memories.applied_seq ORDER BY memories.id
+LIMIT $2::INTEGER;
+
 -- memory_request
 -- Request a memory from the node that owns it.
 UPDATE memories SET requested_by=$1::VARCHAR, requested_at=(date_part('epoch', clock_timestamp()) * 1000000)::bigint
@@ -7520,9 +7547,27 @@ SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_e
 FROM memory_entries
 WHERE memory_entries.id = any ($1::TEXT[]);
 
+-- memory_tenant_has_memories
+-- Check whether a tenant has memories.
+SELECT memories.id
+FROM memories
+WHERE memories.tenant = $1::VARCHAR
+LIMIT $2::INTEGER;
+
 -- memory_unblock_ops
 -- Let the operations of a parked memory be replicated.
 UPDATE memory_ops SET state=$1::VARCHAR WHERE memory_ops.memory_id = $2::VARCHAR AND memory_ops.state != 'applied';
+
+-- memory_unfinished_copies
+-- Find the rows of copies that a crash left without a head.
+select id from (select id from (with recursive ids (id) as (select min(memory_id) from memory_entries union all select
+    (select min(memory_id) from memory_entries where memory_id > ids.id) from ids where ids.id is not null) select id
+    from ids where id is not null) union select id from (with recursive ids (id) as (select min(memory_id) from
+    memory_fragments union all select (select min(memory_id) from memory_fragments where memory_id > ids.id) from ids
+    where ids.id is not null) select id from ids where id is not null) union select id from (with recursive ids (id) as
+    (select min(memory_id) from memory_ops union all select (select min(memory_id) from memory_ops where memory_id >
+    ids.id) from ids where ids.id is not null) select id from ids where id is not null)) where id not in (select id from
+    memories);
 
 -- memory_unindexed
 -- Find memories with entries that have no embedding.

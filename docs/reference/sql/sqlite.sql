@@ -5573,6 +5573,14 @@ UPDATE memory_ops SET kind=?, payload=? WHERE memory_ops.memory_id = ? AND memor
 -- Delete copies of entries before they are stored again.
 DELETE FROM memory_entries WHERE memory_entries.id in (select value from json_each(?));
 
+-- memory_drop_memory_users_of_tenant
+-- Delete the vaults or users of a deleted tenant.
+DELETE FROM memory_users WHERE memory_users.tenant = ?;
+
+-- memory_drop_memory_vaults_of_tenant
+-- Delete the vaults or users of a deleted tenant.
+DELETE FROM memory_vaults WHERE memory_vaults.tenant = ?;
+
 -- memory_drop_ops
 -- Delete replicated operations without an idempotency key from the log of a file.
 DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT logged.memory_id, logged.seq
@@ -5675,6 +5683,12 @@ DELETE FROM memory_fragments WHERE memory_fragments.memory_id = ?;
 -- memory_evict_memory_ops
 -- Delete the local copy of a memory.
 DELETE FROM memory_ops WHERE memory_ops.memory_id = ?;
+
+-- memory_existing
+-- Read which memories exist.
+SELECT memories.id
+FROM memories
+WHERE memories.id in (select value from json_each(?));
 
 -- memory_expired_entries
 -- Find replicated entries that have expired.
@@ -5911,6 +5925,12 @@ SELECT memory_vaults.id
 FROM memory_vaults
 WHERE memory_vaults.tenant = ? AND memory_vaults.id = ?;
 
+-- memory_lock_vaults_of_tenant
+-- Lock the vaults of a tenant that is deleted, so that they get no memories.
+SELECT memory_vaults.id
+FROM memory_vaults
+WHERE memory_vaults.tenant = ? ORDER BY memory_vaults.id;
+
 -- memory_log_added
 -- Log an added entry that the database rejected, unless it is in the log.
 insert into memory_ops (memory_id, seq, op_id, fingerprint, kind, subject, state, attempts, created_at) select
@@ -6087,6 +6107,13 @@ UPDATE memories SET owner=? WHERE memories.owner = ? AND NOT memories.id in (sel
 INSERT INTO memory_nodes (id, url, lease_until, started_at) VALUES (?, ?, (now_us() + ?), now_us()) ON CONFLICT (id) DO
     UPDATE SET url = excluded.url, lease_until = excluded.lease_until;
 
+-- memory_replicated_copies
+-- Read the ids of replicated copies.
+SELECT memories.id
+FROM memories
+WHERE memories.id > ? AND memories.last_seq <= memories.applied_seq ORDER BY memories.id
+LIMIT ? OFFSET ?;
+
 -- memory_request
 -- Request a memory from the node that owns it.
 UPDATE memories SET requested_by=?, requested_at=now_us() WHERE memories.id = ?;
@@ -6163,9 +6190,27 @@ SELECT memory_entries.id, memory_entries.memory_id, memory_entries.seq, memory_e
 FROM memory_entries
 WHERE memory_entries.id in (select value from json_each(?));
 
+-- memory_tenant_has_memories
+-- Check whether a tenant has memories.
+SELECT memories.id
+FROM memories
+WHERE memories.tenant = ?
+LIMIT ? OFFSET ?;
+
 -- memory_unblock_ops
 -- Let the operations of a parked memory be replicated.
 UPDATE memory_ops SET state=? WHERE memory_ops.memory_id = ? AND memory_ops.state != 'applied';
+
+-- memory_unfinished_copies
+-- Find the rows of copies that a crash left without a head.
+select id from (select id from (with recursive ids (id) as (select min(memory_id) from memory_entries union all select
+    (select min(memory_id) from memory_entries where memory_id > ids.id) from ids where ids.id is not null) select id
+    from ids where id is not null) union select id from (with recursive ids (id) as (select min(memory_id) from
+    memory_fragments union all select (select min(memory_id) from memory_fragments where memory_id > ids.id) from ids
+    where ids.id is not null) select id from ids where id is not null) union select id from (with recursive ids (id) as
+    (select min(memory_id) from memory_ops union all select (select min(memory_id) from memory_ops where memory_id >
+    ids.id) from ids where ids.id is not null) select id from ids where id is not null)) where id not in (select id from
+    memories);
 
 -- memory_unindexed
 -- Find memories with entries that have no embedding.

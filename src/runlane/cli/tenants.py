@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from runlane.cli.backend import audit_actor, on_server_or_database
+from runlane.cli.backend import audit_actor, on_server_or_app, on_server_or_database
 from runlane.cli.options import ApiKey, Json, Url
 from runlane.cli.output import changes, format_time, print_changes, print_json, print_result, print_rows, split_names
 from runlane.domain.tenant import OnCap as OnCapValue
@@ -16,6 +17,7 @@ from runlane.domain.tenant import Tenant, TenantBudget, TenantLimits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from runlane.app import App
     from runlane.client import Client
     from runlane.store.sql.database import Database
 
@@ -167,14 +169,15 @@ def set_tenant(
 
 @app.command()
 def delete(tenant: TenantId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Delete a tenant that has no runs, and revoke its keys."""
+    """Delete a tenant that has no runs and no memories, and revoke its keys."""
 
-    async def on_database(database: Database) -> Tenant:
+    async def on_app(own: App) -> Tenant:
         from runlane.store.access.tenants import delete_tenant
 
-        return await delete_tenant(database, tenant, actor=audit_actor())
+        delete = partial(delete_tenant, await own.database(), tenant, actor=audit_actor())
+        return await (await own.connect()).memory_opener.delete_tenant(tenant, delete)
 
-    deleted = on_server_or_database(url, api_key, lambda client: client.admin.delete_tenant(tenant), on_database)
+    deleted = on_server_or_app(url, api_key, lambda client: client.admin.delete_tenant(tenant), on_app)
     print_result({"deleted": asdict(deleted)}, f"{deleted.id}: deleted.", json=json)
 
 

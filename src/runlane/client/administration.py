@@ -58,7 +58,7 @@ class Administration:
         return parse(Tenant, await self._http.change("PATCH", f"{PREFIX}/tenants/{part(tenant_id)}", fields))
 
     async def delete_tenant(self, tenant_id: str) -> Tenant:
-        """Delete a tenant that has no runs, and revoke its keys."""
+        """Delete a tenant that has no runs and no memories, and revoke its keys."""
         return parse(Tenant, await self._http.change("DELETE", f"{PREFIX}/tenants/{part(tenant_id)}"))
 
     async def roles(self) -> Sequence[Role]:

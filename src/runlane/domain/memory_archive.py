@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
-from runlane.domain.memory import MemoryExport, NewEntry
-from runlane.domain.text import load_json
+from runlane.domain.memory import MAX_METADATA_BYTES, MemoryEntry, MemoryExport, NewEntry
+from runlane.domain.text import dump_json, load_json, utf8_size
 from runlane.domain.timestamps import format_timestamp
 
 # The fields of an exported entry that the metadata of the imported one keeps.
@@ -63,28 +63,39 @@ def import_of(exported: MemoryExport) -> MemoryImport:
     as well, without the relation to their corrections.
     """
     entries = [
-        replace(
-            NewEntry(entry.text, entry.summary, entry.metadata, entry.tags, entry.expires_at_us),
-            metadata={
-                **entry.metadata,
-                IMPORTED: {"id": entry.id, "created_at": format_timestamp(entry.created_at_us)},
-            },
-        )
+        NewEntry(entry.text, entry.summary, _imported_metadata(entry), entry.tags, entry.expires_at_us)
         for entry in exported.entries
     ]
     return MemoryImport(entries, [NewFragment(item.name, item.content) for item in exported.fragments])
 
 
+def _imported_metadata(entry: MemoryEntry) -> Mapping[str, Any]:
+    """Return the metadata with the earlier id and time, or without them if there is no room for them."""
+    origin = {"id": entry.id, "created_at": format_timestamp(entry.created_at_us)}
+    metadata = {**entry.metadata, IMPORTED: origin}
+    return metadata if utf8_size(dump_json(metadata)) <= MAX_METADATA_BYTES else entry.metadata
+
+
 class ExportRecords:
-    """The records that the run of an export has written to its log, collected from the lines."""
+    """The records that the run of an export has written to its log, collected from the lines in their order."""
 
     def __init__(self) -> None:
         self._parts: dict[int, dict[int, str]] = {}
+        self._last = 0
 
     def add(self, message: str, fields: Mapping[str, Any] | None) -> None:
-        """Add a line. A record that another attempt repeated has the same number."""
-        if fields is not None and "record" in fields:
-            self._parts.setdefault(fields["record"], {})[fields["part"]] = message
+        """Add a line. Another attempt repeats records from a number on: they replace those of the lost attempt.
+
+        The memory may have changed in between, so the records of the two attempts must not be mixed.
+        """
+        if fields is None or "record" not in fields:
+            return
+        record: int = fields["record"]
+        if fields["part"] == 1:
+            for repeated in range(record, self._last + 1):
+                self._parts.pop(repeated, None)
+            self._last = record
+        self._parts.setdefault(record, {})[fields["part"]] = message
 
     def exported(self) -> Mapping[str, Any] | None:
         """Return the JSON of a MemoryExport, or None if no export was written."""

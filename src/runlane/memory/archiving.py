@@ -95,12 +95,17 @@ async def import_memory(
     entries: Sequence[Mapping[str, Any]],
     fragments: Sequence[Mapping[str, Any]],
 ) -> dict[str, int]:
-    """Add entries in their order, and write fragments."""
+    """Add entries in their order, and write fragments.
+
+    Entries that have expired since the export are added as well, and are deleted like others that expire: each attempt
+    adds the same entries.
+    """
     tenant = ctx.tenant
     new = [new_entry(entry) for entry in entries]
     for first in range(0, len(new), MAX_ENTRIES_AT_ONCE):
         key = f"import:{ctx.run_id}:{first}"
-        await service.add_entries(tenant, memory_id, new[first : first + MAX_ENTRIES_AT_ONCE], idempotency_key=key)
+        batch = new[first : first + MAX_ENTRIES_AT_ONCE]
+        await service.add_entries(tenant, memory_id, batch, idempotency_key=key, expired=True)
         await ctx.progress(min(1.0, (first + MAX_ENTRIES_AT_ONCE) / len(new)))
     for index, fragment in enumerate(fragments):
         key = f"import:{ctx.run_id}:fragment:{index}"

@@ -1,6 +1,7 @@
-"""Keep a memory file small: expired entries, old operation ids, and copies that the database has.
+"""Keep a memory file small: expired entries, old operation ids, copies that the database has, or has no longer.
 
-Only replicated data is deleted. A deleted copy is read from the database again when it is used.
+Only replicated data is deleted. A deleted copy is read from the database again when it is used. The copy of a memory
+that another process has deleted leaves the file as well.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from runlane.store.memory.local_file import LocalFile
 log = structlog.get_logger(__name__)
 
 _EVICTED_AT_ONCE: Final = 50
+_COMPARED_AT_ONCE: Final = 5_000
 # The share of copies that is deleted when the file is too large.
 _EVICTED_SHARE: Final = 0.1
 
@@ -37,6 +39,8 @@ class MemoryFileCleanup:
         self._file = file
         self._words = words
         self._node = node
+        # The copy up to which was compared with the database.
+        self._compared = ""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -68,6 +72,7 @@ class MemoryFileCleanup:
             pass
         if self._node is not None:
             await self._evict(self._node)
+            await self._evict_deleted(self._node)
 
     async def _evict(self, node: MemoryNode) -> None:
         settings = self._settings
@@ -79,3 +84,10 @@ class MemoryFileCleanup:
         oldest = await retention.oldest_copies(self._file, min(surplus, _EVICTED_AT_ONCE)) if surplus else ()
         for memory_id in dict.fromkeys((*idle, *oldest)):
             await node.give_back(memory_id)
+
+    async def _evict_deleted(self, node: MemoryNode) -> None:
+        copies = await retention.replicated_copies(self._file, self._compared, _COMPARED_AT_ONCE)
+        self._compared = copies[-1] if len(copies) == _COMPARED_AT_ONCE else ""
+        if copies:
+            for memory_id in await retention.deleted_memories(node.remote, copies):
+                await node.give_back(memory_id)

@@ -7,6 +7,7 @@ words.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -15,7 +16,7 @@ import structlog
 
 from runlane.domain.budget import SpendingCap, check_caps
 from runlane.domain.memory import MemoryEntry, MemoryHit
-from runlane.errors import Fail, Retry
+from runlane.errors import Fail, Retry, Unavailable
 from runlane.failpoints import failpoint
 from runlane.llm.embeddings import EmbeddingModels
 from runlane.llm.models import ModelFailed
@@ -36,6 +37,8 @@ CANDIDATES: Final = 50
 _RANK_CONSTANT: Final = 60
 _RUN_WAIT_SECONDS: Final = 30.0
 _SEARCH_WAIT_SECONDS: Final = 1.0
+# How long a search waits for the embedding of its query. A provider that does not answer must not hold searches up.
+_SEARCH_CALL_SECONDS: Final = 5.0
 _CHARACTERS_PER_TOKEN: Final = 3
 _REFUSALS: Final = frozenset({"invalid_request", "content_refused"})
 
@@ -73,13 +76,17 @@ class MemoryIndex:
         return changed
 
     async def nearest(self, tenant: str, memory_id: str, query: str) -> list[str]:
-        """Return the ids of the entries nearest to a query, best first; none if the model is not available."""
+        """Return the ids of the entries nearest to a query, best first; none if the model is not available.
+
+        The database may be unavailable as well: the owner of a memory still searches its copy by words.
+        """
         try:
-            (vector,), _ = await self._embed(tenant, [query], _SEARCH_WAIT_SECONDS, is_query=True)
-        except (ModelFailed, LimitTimeout, DailyCapReached) as error:
-            log.warning("memory_query_not_embedded", memory=memory_id, problem=str(error))
+            async with asyncio.timeout(_SEARCH_CALL_SECONDS):
+                (vector,), _ = await self._embed(tenant, [query], _SEARCH_WAIT_SECONDS, is_query=True)
+            return await vectors.nearest_entries(self.database, memory_id, vector, CANDIDATES)
+        except (ModelFailed, LimitTimeout, DailyCapReached, Unavailable, TimeoutError) as error:
+            log.warning("memory_query_not_embedded", memory=memory_id, problem=str(error) or type(error).__name__)
             return []
-        return await vectors.nearest_entries(self.database, memory_id, vector, CANDIDATES)
 
     async def index(self, memory_id: str, progress: Progress) -> dict[str, int]:
         """Embed the entries of a memory that have no embedding. Return their number and cost."""

@@ -21,11 +21,17 @@ _LONGEST_WAIT_SECONDS: Final = 20.0
 
 
 class NodeLease:
-    """How long this process may write to the memories that it owns."""
+    """How long this process may write to the memories that it owns.
 
-    def __init__(self, seconds: float, renew: Callable[[], Awaitable[None]]) -> None:
+    `lapsed` is called when the lease is renewed after its end: other nodes may have taken the memories meanwhile.
+    """
+
+    def __init__(
+        self, seconds: float, renew: Callable[[], Awaitable[None]], lapsed: Callable[[], None] | None = None
+    ) -> None:
         self.seconds = seconds
         self._renew = renew
+        self._lapsed = lapsed
         self._ends_at = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
@@ -38,6 +44,8 @@ class NodeLease:
         """Renew the lease now. Raise Unavailable if the database is unavailable."""
         sent_at = time.clock_gettime(_STEADY)
         await self._renew()
+        if self.seconds_left <= 0 and self._lapsed is not None:
+            self._lapsed()
         self._ends_at = sent_at + self.seconds * (1 - _SHARE_KEPT_BACK)
 
     def check(self) -> None:

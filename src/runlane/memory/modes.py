@@ -98,10 +98,11 @@ class MemoryStorage:
         if self.words is None or database is not self.reader:
             return await search_text(database, tenant, memory_id, query, limit)
         await self.words.catch_up()
+        recreations = self.words.recreations
         try:
             return await search_text(database, tenant, memory_id, query, limit)
         except sqlite3.DatabaseError as error:
-            await self.words.search_failed(error)
+            await self.words.search_failed(error, recreations)
         await self.words.catch_up()
         return await search_text(database, tenant, memory_id, query, limit)
 

@@ -52,9 +52,12 @@ class MemoryNode:
         self.on_work: Callable[[], None] = lambda: None
         # Called with memories whose operations are in the database now.
         self.on_applied: Callable[[Iterable[str]], None] = lambda _memories: None
-        self.lease = NodeLease(lease_seconds, lambda: ownership.renew_node(remote, self.id, url, lease_seconds))
-        self._shards = shards
         self._epochs: dict[str, int] = {}
+        # After a lapse, each memory is acquired again before the next change.
+        self.lease = NodeLease(
+            lease_seconds, lambda: ownership.renew_node(remote, self.id, url, lease_seconds), self._epochs.clear
+        )
+        self._shards = shards
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stale: set[str] = set()
         # Memories that are being handed over: their callers wait, and no further change is written.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from runlane.bus import Bus
 from runlane.domain.quota import MEMORIES, QuotaUse
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from runlane.memory.indexing import MemoryIndex
     from runlane.memory.opening import OpenMemory
     from runlane.memory.service import MemoryService
+
+T = TypeVar("T")
 
 
 class MemoryOpener:
@@ -48,6 +50,21 @@ class MemoryOpener:
         from runlane.store.memory.quotas import with_file_use
 
         return await with_file_use(uses, (await self._open()).storage.reader, tenant)
+
+    async def delete_tenant(self, tenant: str, delete: Callable[[], Awaitable[T]]) -> T:
+        """Call `delete`, which deletes a tenant in the database, and delete its vaults and users in the memory file.
+
+        Raise Conflict if the tenant has memories. Without a file that is their only copy, `delete` checks that itself.
+        """
+        if self._settings.memory_mode_in_force != "local" or not self._settings.memory_file.exists():
+            return await delete()
+        from runlane.store.memory.tenants import drop_memory, require_no_memories
+
+        file = (await self._open()).storage.shared
+        await file.transact(lambda session: require_no_memories(session, tenant))
+        deleted = await delete()
+        await file.transact(lambda session: drop_memory(session, tenant))
+        return deleted
 
     async def _open(self) -> OpenMemory:
         async with self._lock:

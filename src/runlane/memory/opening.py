@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 from collections.abc import Collection, Mapping
@@ -32,6 +33,7 @@ from runlane.memory.writer import MemoryWriter
 from runlane.private_files import make_folder
 from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.settings import Settings
+from runlane.store.memory.copying import drop_unfinished
 from runlane.store.memory.local_file import LocalFile, check_file
 from runlane.store.memory.salvage import earlier_reports, set_aside
 from runlane.store.memory.words_file import WordsFile, open_searcher
@@ -79,10 +81,10 @@ class OpenMemory:
         await self.storage.writer.stop()
         if self.checkpointer is not None:
             await self.checkpointer.stop()
-        if self.words is not None:
-            await self.words.stop()
         if self.cleanup is not None:
             await self.cleanup.stop()
+        if self.words is not None:
+            await self.words.stop()
         if self.node is not None and self.replicator is not None:
             await self.replicator.stop(_DRAIN_SECONDS)
             await self.node.lease.stop()
@@ -151,7 +153,7 @@ def _open_direct(settings: Settings, database: Database, bus: Bus) -> OpenMemory
 
 
 async def _open_local(settings: Settings, path: Path) -> OpenMemory:
-    problems = check_file(path)
+    problems = await asyncio.to_thread(check_file, path)
     if problems:
         raise MemoryFileBroken(
             f"The memory file {path} is damaged ({problems[0]}), and it is the only copy. Restore it from a backup, or "
@@ -159,7 +161,8 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
         )
     opened = await _open_files(settings, path, copies=False)
     shards = Shards(settings.memory_submit_seconds)
-    checkpointer, words = Checkpointer(opened.checkpoints, opened.words), WordIndexing(opened.words, opened.writer)
+    checkpointer = Checkpointer(opened.checkpoints, opened.words)
+    words = WordIndexing(opened.words, opened.writer)
 
     def committed(_memories: set[str]) -> None:
         checkpointer.wake()
@@ -178,11 +181,12 @@ async def _open_local(settings: Settings, path: Path) -> OpenMemory:
 async def _open_replicated(settings: Settings, path: Path, database: Database, bus: Bus) -> OpenMemory:
     lock = _lock(path)
     try:
-        problems = check_file(path)
+        problems = await asyncio.to_thread(check_file, path)
         if problems:
-            moved, report = set_aside(path, problems)
+            moved, report = await asyncio.to_thread(set_aside, path, problems)
             log.error("memory_file_set_aside", file=str(moved), report=str(report), problem=problems[0])
         opened = await _open_files(settings, path, copies=True)
+        await drop_unfinished(opened.writer)
     except BaseException:
         os.close(lock)
         raise

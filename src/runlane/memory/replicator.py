@@ -14,14 +14,14 @@ from typing import Final
 
 import structlog
 
-from runlane.errors import Conflict, NotFound, RunlaneError, Unavailable
+from runlane.errors import Conflict, NotFound, RunlaneError, StorageFull, Unavailable
 from runlane.failpoints import failpoint
 from runlane.memory.node import MemoryNode
 from runlane.memory.replication_pace import ReplicationPace
 from runlane.observability.outage import outage
 from runlane.store.memory import local_log
 from runlane.store.memory.operations import PlannedOp
-from runlane.store.memory.replication import MemoryVerdict, Verdict, replicate
+from runlane.store.memory.replication import MemoryVerdict, Verdict, is_rejection, replicate
 
 log = structlog.get_logger(__name__)
 
@@ -66,8 +66,8 @@ class Replicator:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
-        # The database may be unavailable; the operations are safe in the file.
-        with contextlib.suppress(TimeoutError, Unavailable):
+        # The database may be unavailable, or the disk full; the operations are safe in the file.
+        with contextlib.suppress(TimeoutError, Unavailable, StorageFull):
             async with asyncio.timeout(drain_seconds):
                 while await self.round():
                     pass
@@ -170,7 +170,10 @@ class Replicator:
             verdicts = await replicate(self._node.remote, self._node.id, self._node.owned(), ops)
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - the database rejects one of the operations
+        except Exception as error:
+            if not is_rejection(error):
+                raise Unavailable(f"The database refuses to store memories: {error}.") from error
+            # The database rejects one of the operations.
             await self._isolate(ops, error)
             return
         failpoint("replicate.committed")

@@ -9,9 +9,10 @@ cannot delay people.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import orjson
 
@@ -25,6 +26,7 @@ from runlane.domain.memory import (
     Consistency,
     EntryPage,
     FragmentInfo,
+    Memory,
     MemoryCommit,
     MemoryEntry,
     MemoryExport,
@@ -58,6 +60,9 @@ from runlane.store.sql.database import Database
 
 T = TypeVar("T")
 
+_EXPORTED_AT_ONCE: Final = 200
+_MAX_NUMBER: Final = 2**62
+
 
 class MemoryService(MemoryVaults):
     """Memories of tenants. Every method takes the tenant of the caller and returns nothing of other tenants."""
@@ -72,11 +77,17 @@ class MemoryService(MemoryVaults):
         return (await self.add_entries(tenant, memory_id, [entry], idempotency_key=idempotency_key))[0]
 
     async def add_entries(
-        self, tenant: str, memory_id: str, entries: Sequence[NewEntry], *, idempotency_key: str | None = None
+        self,
+        tenant: str,
+        memory_id: str,
+        entries: Sequence[NewEntry],
+        *,
+        idempotency_key: str | None = None,
+        expired: bool = False,
     ) -> Sequence[MemoryEntry]:
-        """Add at most 100 entries, all or none, in their order."""
+        """Add at most 100 entries, all or none, in their order; with `expired`, also those whose expiry has passed."""
         now = self._clock()
-        checked = bounds.check_entries(tuple(entries), now)
+        checked = bounds.check_entries(tuple(entries), 0 if expired else now)
         # Ids are created here and not by the writer: the two threads would wait for the lock of their source.
         ids = tuple(new_ids("entry", len(checked)))
         keys = _keys(idempotency_key, ids[0], "add", checked)
@@ -156,6 +167,9 @@ class MemoryService(MemoryVaults):
         """Return entries, newest first; with `after`, the number of an entry, those after it, oldest first."""
         if not 1 <= limit <= MAX_ENTRY_PAGE:
             raise InvalidRequest(f"limit={limit} is not valid. Use 1 to {MAX_ENTRY_PAGE}.")
+        for name, number in (("before", before), ("after", after)):
+            if number is not None and not 0 <= number <= _MAX_NUMBER:
+                raise InvalidRequest(f"{name}={number} is not valid. Use the number of an entry.")
         wanted = EntryRange(limit, before, after, before_us, after_us)
         return await self._read(
             memory_id, consistency, lambda database: reading.list_entries(database, tenant, memory_id, wanted)
@@ -239,25 +253,32 @@ class MemoryService(MemoryVaults):
     async def export_memory(self, tenant: str, memory_id: str) -> MemoryExport:
         """Return the whole memory, including changes that this process has not replicated."""
         memory = await self.get_memory(tenant, memory_id)
-        entries: list[MemoryEntry] = []
-        while True:
-            after = entries[-1].seq if entries else 0
-            page = await self.list_entries(tenant, memory_id, after=after, limit=MAX_ENTRY_PAGE)
-            if not page.entries:
-                break
-            entries += page.entries
-        names = [info.name for info in await self.manifest(tenant, memory_id)]
-        fragments = [await self.get_fragment(tenant, memory_id, name) for name in names]
-        return MemoryExport(memory, entries, fragments)
+        entries = [entry async for page in self.entry_pages(tenant, memory_id) for entry in page]
+        return MemoryExport(memory, entries, [item async for item in self.fragments(tenant, memory_id)])
+
+    async def entry_pages(self, tenant: str, memory_id: str) -> AsyncGenerator[Sequence[MemoryEntry]]:
+        """Return all entries of a memory, oldest first, a page at a time."""
+        after = 0
+        while page := (await self.list_entries(tenant, memory_id, after=after, limit=_EXPORTED_AT_ONCE)).entries:
+            yield page
+            after = page[-1].seq
+
+    async def fragments(self, tenant: str, memory_id: str) -> AsyncGenerator[MemoryFragment]:
+        """Return all fragments of a memory with their content, by name."""
+        for info in await self.manifest(tenant, memory_id):
+            yield await self.get_fragment(tenant, memory_id, info.name)
 
     async def export_tenant(self, tenant: str, *, after: str | None = None) -> MemoryTenantExport:
         """Return all memories of a tenant, one per page; the first page also contains its users and vaults."""
+        page, memory = await self.export_page(tenant, after=after)
+        return page if memory is None else replace(page, memory=await self.export_memory(tenant, memory.id))
+
+    async def export_page(self, tenant: str, *, after: str | None = None) -> tuple[MemoryTenantExport, Memory | None]:
+        """Return a page of the export of a tenant without its memory, and that memory."""
         users, vaults = await self._tenant_parts(tenant) if after is None else ((), ())
         found = await self.list_memories(tenant, after=after, limit=2)
-        if not found:
-            return MemoryTenantExport(users, vaults, None, None)
-        memory = await self.export_memory(tenant, found[0].id)
-        return MemoryTenantExport(users, vaults, memory, found[0].id if len(found) > 1 else None)
+        following = found[0].id if len(found) > 1 else None
+        return MemoryTenantExport(users, vaults, None, following), found[0] if found else None
 
     async def status(self) -> MemoryNodeStatus:
         """Return the storage mode of this process and its replication backlog."""
@@ -301,7 +322,16 @@ class MemoryService(MemoryVaults):
         if node is not None and (consistency == "committed" or not await node.reads_here(memory_id)):
             return await work(node.remote)
         await storage.barrier(memory_id)
-        return await work(storage.reader)
+        try:
+            answer = await work(storage.reader)
+        except NotFound:
+            if node is None or await node.reads_here(memory_id):
+                raise
+        else:
+            if node is None or await node.reads_here(memory_id):
+                return answer
+        # The copy has left the file during the read, or another process may have taken the memory.
+        return await work(node.remote)
 
 
 def _now_us() -> int:

@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 # Larger parts cost less per entry.
 _PAUSE_SECONDS: Final = 0.25
 _FAILURE_PAUSE_SECONDS: Final = 5.0
+# How long a process that stops erases deleted content.
+_STOP_SECONDS: Final = 2.0
 # How long a search waits. The creation of a large index takes longer.
 _SEARCH_SECONDS: Final = 10.0
 # The words of deleted entries are removed by rewriting the index, for which this share of a processor is used.
@@ -35,8 +37,11 @@ class WordIndexing:
     """
 
     def __init__(self, words: WordsFile, file: LocalFile, pause_seconds: float = _REMOVAL_PAUSE_SECONDS) -> None:
+        # How often the index was created again because of damage.
+        self.recreations = 0
         self._words = words
         self._file = file
+        self._recreating = asyncio.Lock()
         self._removal_pause = pause_seconds
         self._remove_at = 0.0
         self._remains = False
@@ -53,11 +58,30 @@ class WordIndexing:
         self._task = asyncio.create_task(self._run(), name="memory-words")
 
     async def stop(self) -> None:
-        """End. Safe at any time; the next process continues."""
+        """End. Safe at any time; the next process continues.
+
+        Deleted content leaves the files before that, if it takes a short time: the next process may start much later.
+        """
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._erase()
+        except TimeoutError:
+            return
+        except (RunlaneError, sqlite3.DatabaseError) as error:
+            log.warning("memory_words_failed", problem=str(error))
+
+    async def _erase(self) -> None:
+        """Remove the words and the content of deleted entries."""
+        position = await self._words.position()
+        while position.dropped < position.newest_dropped:
+            position = await self._follow()
+        await self._clear(position)
+        if position.remains:
+            await self._remove(position.dropped)
 
     async def catch_up(self) -> None:
         """Return once everything is indexed that was committed before this call."""
@@ -65,19 +89,31 @@ class WordIndexing:
             position = await self._follow()
             target = position
             async with asyncio.timeout(_SEARCH_SECONDS):
-                while position.row < target.newest or position.dropped < target.newest_dropped:
+                # A row that was deleted meanwhile is never reached.
+                while not position.complete and (
+                    position.row < target.newest or position.dropped < target.newest_dropped
+                ):
                     position = await self._follow()
         except TimeoutError:
             raise Unavailable("The index of words is being created. Repeat the search later.") from None
-        if position.remains:
+        if position.remains or position.newest_dropped:
             self._wake.set()
 
-    async def search_failed(self, error: sqlite3.DatabaseError) -> None:
-        """Create the index again if it is damaged; otherwise raise the error."""
+    async def search_failed(self, error: sqlite3.DatabaseError, recreations: int) -> None:
+        """Create the index again if it is damaged; otherwise raise the error.
+
+        `recreations` is how often it had been created again when the search began. Concurrent searches fail together.
+        """
         if not is_damage(error):
             raise error
-        log.error("memory_words_damaged", problem=str(error))
-        await self._words.recreate()
+        async with self._recreating:
+            if recreations == self.recreations:
+                log.error("memory_words_damaged", problem=str(error))
+                try:
+                    await self._words.recreate()
+                except sqlite3.DatabaseError as problem:
+                    raise Unavailable(f"The index of words is damaged: {problem}. Restart the process.") from problem
+                self.recreations += 1
         self._wake.set()
 
     async def used_bytes(self) -> int:
@@ -89,16 +125,18 @@ class WordIndexing:
             try:
                 await self._wait()
                 while not (position := await self._follow()).complete:
-                    pass
+                    await self._clear(position)
+                await self._clear(position)
                 self._remains = position.remains
                 if self._remains and time.monotonic() >= self._remove_at:
                     await self._remove(position.dropped)
+                continue
             except RunlaneError as error:
                 log.warning("memory_words_failed", problem=str(error))
-                await asyncio.sleep(_FAILURE_PAUSE_SECONDS)
             except sqlite3.DatabaseError as error:
                 log.exception("memory_words_failed", problem=str(error))
-                await asyncio.sleep(_FAILURE_PAUSE_SECONDS)
+            await asyncio.sleep(_FAILURE_PAUSE_SECONDS)
+            self._wake.set()
 
     async def _wait(self) -> None:
         """Wait until something was committed, or the words of deleted entries are due to be removed."""
@@ -112,14 +150,17 @@ class WordIndexing:
         await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _follow(self) -> WordsPosition:
+        recreations = self.recreations
         try:
-            position = await self._words.follow()
+            return await self._words.follow()
         except sqlite3.DatabaseError as error:
-            await self.search_failed(error)
-            position = await self._words.follow()
+            await self.search_failed(error, recreations)
+        return await self._words.follow()
+
+    async def _clear(self, position: WordsPosition) -> None:
+        """Delete the content of deleted entries whose words have left the index."""
         if position.newest_dropped:
             await clear_dropped(self._file, position.dropped)
-        return position
 
     async def _remove(self, dropped: int) -> None:
         """Rewrite the index without the words of deleted entries, in steps between which it is used."""

@@ -13,6 +13,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from runlane import Context
+from runlane.api.mcp import memory_tools
 from runlane.api.services import WorkerOptions
 from runlane.app import App
 from runlane.catalog.sync import sync_definitions
@@ -198,7 +199,10 @@ async def test_a_repeated_call_with_the_same_key_starts_nothing_new(api: Api) ->
         assert marked[0]["run_id"] == marked[1]["run_id"]
         other = await client.call_tool("greet_guest", {"name": "Eve", "idempotency_key": "guest-1"})
         assert other.is_error
-        assert len(value_of(await client.call_tool("list_runs", {}))["runs"]) == 2
+        long: list[Any] = [{"runlane/idempotencyKey": f"{'guest-' * 40}{number}"} for number in range(2)]
+        apart = [value_of(await client.call_tool("greet_guest", {"name": "Cy"}, meta=key)) for key in long]
+        assert apart[0]["run_id"] != apart[1]["run_id"]
+        assert len(value_of(await client.call_tool("list_runs", {}))["runs"]) == 4
 
 
 async def test_a_question_is_answered_and_runs_are_cancelled_and_retried(api: Api) -> None:
@@ -332,7 +336,7 @@ async def test_a_stopping_server_returns_the_run_of_a_call(own_app: App, tmp_pat
         (tmp_path / "x").touch()
 
 
-async def test_a_client_keeps_a_memory(api: Api) -> None:
+async def test_a_client_keeps_a_memory(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     async with mcp_client(api.url, await api.key("operator")) as client:
         vault = value_of(await client.call_tool("create_vault", {"title": "work"}))["id"]
         memory = value_of(await client.call_tool("create_memory_in_vault", {"vault_id": vault, "title": "project"}))[
@@ -365,7 +369,14 @@ async def test_a_client_keeps_a_memory(api: Api) -> None:
         parts = (await client.read_resource(f"runlane://memories/{memory}")).contents
         assert [part.mime_type for part in parts] == ["application/json", "text/plain"]
         assert text_of(parts[1]) == "The project of Ada."
-        assert {item["id"] for item in value_of(await client.call_tool("list_memories", {}))["memories"]} == {memory}
+        listed = value_of(await client.call_tool("list_memories", {}))
+        assert ({item["id"] for item in listed["memories"]}, listed["next_cursor"]) == ({memory}, None)
+        other = value_of(await client.call_tool("create_memory_in_vault", {"vault_id": vault, "title": "second"}))["id"]
+        monkeypatch.setattr(memory_tools, "_LISTED", 1)
+        pages = [value_of(await client.call_tool("list_memories", {}))]
+        while pages[-1]["next_cursor"]:
+            pages.append(value_of(await client.call_tool("list_memories", {"cursor": pages[-1]["next_cursor"]})))
+        assert [item["id"] for page in pages for item in page["memories"]] == sorted([memory, other])
         prompts = value_of(await client.call_tool("get_default_prompts", {}))
         assert prompts["templates"].keys() == {"context_prompt", "entry_capture_prompt", "summary_prompt"}
         shown = await client.get_prompt("entry_capture_prompt", {"memory_id": memory})

@@ -72,7 +72,10 @@ async def test_a_memorys_life(idle_api: Api) -> None:
     problem_of(await api.client.delete(f"{MEMORY}/vaults/{vault['id']}"), 409, "conflict")
     waited = (await api.post(f"{path}/await-commit", {"timeout_seconds": 30})).json()
     assert (waited["state"], waited["seq"]) == ("committed", waited["committed_seq"])
-    exported = (await api.get(f"{path}/export")).json()
+    answer = await api.get(f"{path}/export")
+    # Sent while it is read: the server does not hold the whole memory.
+    assert answer.headers["transfer-encoding"] == "chunked"
+    exported = answer.json()
     assert [entry["text"] for entry in exported["entries"]] == ["Ada prefers tea.", "Three.", "Ada prefers coffee."]
     assert {item["name"] for item in exported["fragments"]} == {"context", "progress"}
     assert (await api.client.delete(f"{API}{path}")).status_code == 200

@@ -28,6 +28,7 @@ from runlane.domain.memory import (
     CommitState,
     Memory,
     NewEntry,
+    Vault,
 )
 from runlane.domain.memory_names import TYPE_PATTERN
 from runlane.domain.memory_prompts import default_prompts
@@ -148,11 +149,14 @@ class CreateMemoryArguments(RequestModel):
 class ListVaultsArguments(RequestModel):
     """List the vaults."""
 
+    cursor: Name | None = Field(default=None, description="next_cursor of the previous page.")
+
 
 class ListMemoriesArguments(RequestModel):
     """List the memories of one vault or of all vaults."""
 
     vault_id: Name | None = Field(default=None, description="The vault.")
+    cursor: Name | None = Field(default=None, description="next_cursor of the previous page.")
 
 
 class PromptsArguments(RequestModel):
@@ -268,21 +272,26 @@ async def _create_memory(caller: CallContext, given: CreateMemoryArguments) -> M
     )
 
 
-async def _vaults(caller: CallContext, _given: ListVaultsArguments) -> Mapping[str, Any]:
+async def _vaults(caller: CallContext, given: ListVaultsArguments) -> Mapping[str, Any]:
     service = await caller.parts.app.memory()
-    found = await service.list_vaults(caller.principal.tenant, limit=_LISTED)
-    return {"vaults": [to_dict(vault) for vault in found], "count": len(found)}
+    found = await service.list_vaults(caller.principal.tenant, after=given.cursor, limit=_LISTED)
+    return _page("vaults", found)
 
 
-async def list_memories(caller: CallContext, vault_id: str | None) -> dict[str, Any]:
-    """Return the memories of the caller's tenant, of one vault or of every vault."""
+async def list_memories(caller: CallContext, vault_id: str | None, cursor: str | None = None) -> dict[str, Any]:
+    """Return a page of the memories of the caller's tenant, of one vault or of every vault."""
     service = await caller.parts.app.memory()
-    found: Sequence[Memory] = await service.list_memories(caller.principal.tenant, vault_id=vault_id, limit=_LISTED)
-    return {"memories": [to_dict(memory) for memory in found], "count": len(found)}
+    tenant = caller.principal.tenant
+    return _page("memories", await service.list_memories(tenant, vault_id=vault_id, after=cursor, limit=_LISTED))
+
+
+def _page(name: str, found: Sequence[Vault] | Sequence[Memory]) -> dict[str, Any]:
+    following = found[-1].id if len(found) == _LISTED else None
+    return {name: [to_dict(item) for item in found], "count": len(found), "next_cursor": following}
 
 
 async def _memories(caller: CallContext, given: ListMemoriesArguments) -> Mapping[str, Any]:
-    return await list_memories(caller, given.vault_id)
+    return await list_memories(caller, given.vault_id, given.cursor)
 
 
 async def _prompts(_caller: CallContext, given: PromptsArguments) -> Mapping[str, Any]:

@@ -30,7 +30,6 @@ log = structlog.get_logger(__name__)
 
 # `_meta` of a call may contain this key, for clients that retry calls themselves.
 IDEMPOTENCY_META: Final = "runlane/idempotencyKey"
-_MAX_KEY: Final = 200
 _INTERNAL: Final = "Internal error. The server's log has the cause."
 _INSTRUCTIONS: Final = (
     "Runlane executes durable runs of tasks, agents and orchestrations. A started run continues without this "
@@ -203,4 +202,4 @@ def _failure(error: RunlaneError) -> ToolAnswer:
 
 def _idempotency_key(meta: Mapping[str, Any] | None) -> str | None:
     key = None if meta is None else meta.get(IDEMPOTENCY_META)
-    return key[:_MAX_KEY] if isinstance(key, str) and key else None
+    return key if isinstance(key, str) and key else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Path, Query, Request
@@ -151,10 +152,12 @@ async def patch_tenant(request: Request, principal: KeysManage, tenant_id: Tenan
 
 @changes.delete("/tenants/{tenant_id}", response_model=Tenant, responses=answers(404, 409))
 async def remove_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> ValueBody:
-    """Delete a tenant that has no runs, and revoke its keys."""
+    """Delete a tenant that has no runs and no memories, and revoke its keys."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
-    return ValueBody(await delete_tenant(parts_of(request).database, tenant_id, actor=principal.actor))
+    parts = parts_of(request)
+    delete = partial(delete_tenant, parts.database, tenant_id, actor=principal.actor)
+    return ValueBody(await parts.connection.memory_opener.delete_tenant(tenant_id, delete))
 
 
 @router.get("/roles", response_model=ROLES.schema, responses=answers())

@@ -296,7 +296,7 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
 
 
 async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenant:
-    """Delete a tenant without runs, its definitions and secrets, and revoke its keys. It accepts no runs meanwhile."""
+    """Delete a tenant without runs and memories, and revoke its keys. It accepts no runs meanwhile."""
     if tenant == DEFAULT_TENANT:
         raise InvalidRequest('The tenant "default" always exists and cannot be deleted.')
     before = await find_tenant(database, tenant)
@@ -317,15 +317,13 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             await drop_tenant_lanes(session, tenant)
             await session.fetch(_DROP_SHARES, tenant=tenant)
             await session.fetch(_SHARE_LANES)
-            await session.fetch(_DROP_SECRETS, tenant=tenant)
-            await session.fetch(_DROP_FIRINGS, tenant=tenant)
-            await session.fetch(_DROP_SCHEDULES, tenant=tenant)
-            await session.fetch(DELETE_USAGE, tenant=tenant)
-            await session.fetch(_DROP_QUOTAS, tenant=tenant)
-            await session.fetch(_DROP_LIMITS, tenant=tenant)
+            for drop in (_DROP_SECRETS, _DROP_FIRINGS, _DROP_SCHEDULES, DELETE_USAGE, _DROP_QUOTAS, _DROP_LIMITS):
+                await session.fetch(drop, tenant=tenant)
             await drop_sessions(session, tenant)
+            from runlane.store.memory.tenants import drop_memory
             from runlane.store.threads import assistants, expiry
 
+            await drop_memory(session, tenant)
             await assistants.drop_assistants(session, tenant)
             await expiry.drop_threads(session, tenant)
             await drop_events(session, tenant)

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, FromClause, Integer, Table, Text, bindparam, delete, func, literal_column, select
+from sqlalchemy import (
+    BigInteger,
+    FromClause,
+    Integer,
+    Table,
+    Text,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    select,
+    text,
+)
 from sqlalchemy.sql.base import Executable
 
 from runlane.store.memory.entry_words import insert_entries
@@ -77,6 +89,7 @@ def _insert_into(table: Table, columns: Mapping[str, Any]) -> Callable[[FromClau
     return build
 
 
+_COPIED: Final = (memory_entries.name, memory_fragments.name, memory_ops.name)
 _ENTRY_TYPES: Final = {column.name: column.type for column in memory_entries.c}
 _OP_TYPES: Final = {column.name: column.type for column in memory_ops.c}
 _HEAD_TYPES: Final = {
@@ -125,6 +138,20 @@ _LAST_SEQ = Statement(
     select(_m.last_seq, _m.applied_seq).where(_m.id == _memory),
     purpose="Check that nothing was written to a copy while it was read again.",
 )
+# The ids in each table are read one by one from its index, because a file may have millions of rows.
+_IDS: Final = (
+    "select id from (with recursive ids (id) as (select min(memory_id) from {table} union all "
+    "select (select min(memory_id) from {table} where memory_id > ids.id) from ids where ids.id is not null) "
+    "select id from ids where id is not null)"
+)
+_UNFINISHED = Statement(
+    "memory_unfinished_copies",
+    text(
+        f"select id from ({' union '.join(_IDS.format(table=name) for name in _COPIED)}) "  # noqa: S608 - constants
+        "where id not in (select id from memories)"
+    ),
+    purpose="Find the rows of copies that a crash left without a head.",
+)
 _FRAGMENT_NAMES: Final = ("memory_id", "name", "content", "sha256", "size", "updated_at", "seq")
 
 Page = tuple[Statement, Sequence[Sequence[Any]]]
@@ -146,6 +173,12 @@ async def evict_replicated(file: Database, memory_id: str) -> bool:
         return True
 
     return await file.transact(work)
+
+
+async def drop_unfinished(file: Database) -> None:
+    """Delete what a crash left of copies that were not complete. No copy is being made at this time."""
+    for row in await file.query(_UNFINISHED):
+        await evict(file, row["id"])
 
 
 async def copy_memory(database: Database, file: Database, head: Row, epoch: int) -> None:

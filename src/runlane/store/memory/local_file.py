@@ -19,12 +19,12 @@ from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from runlane.domain.ids import new_id
-from runlane.errors import ConfigurationError, StorageFull
+from runlane.errors import ConfigurationError, StorageFull, Unavailable
 from runlane.private_files import make_file
 from runlane.store.memory.entry_words import create_word_tables
 from runlane.store.sql.database import Session
 from runlane.store.sql.schema.memory import MEMORY_TABLES, REQUEST_COLUMNS, memory_indexes, memory_ops, memory_vectors
-from runlane.store.sql.sqlite import SqliteDatabase
+from runlane.store.sql.sqlite import SqliteDatabase, is_temporary
 
 VERSION: Final = 5
 Synchronous = Literal["full", "normal"]
@@ -75,8 +75,8 @@ class LocalFile(SqliteDatabase):
         # Pages of deleted content are overwritten, so that deleting an entry removes its text from the disk.
         connection.execute("pragma secure_delete=on")
         connection.execute(f"pragma wal_autocheckpoint={_CHECKPOINT_PAGES}")
-        connection.execute("begin immediate")
         try:
+            connection.execute("begin immediate")
             version: int = connection.execute("pragma user_version").fetchone()[0]
             if version > VERSION:
                 raise ConfigurationError(
@@ -86,14 +86,32 @@ class LocalFile(SqliteDatabase):
             if version == 0:
                 _create(connection, copies=copies)
             else:
+                self._check_mode(connection, copies=copies)
+            if 0 < version < VERSION:
                 _upgrade(connection, version)
             row = connection.execute("select id from memory_identity").fetchone()
             connection.execute("commit")
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("rollback")
+            if isinstance(error, sqlite3.OperationalError):
+                raise self._translate_error(error) from error
             raise
         return str(row["id"])
+
+    def _check_mode(self, connection: sqlite3.Connection, *, copies: bool) -> None:
+        """Refuse the file of another mode: copies are deleted, and an only copy has nothing to replicate."""
+        titles = connection.execute("select 1 from sqlite_master where name = 'memories_title'").fetchone()
+        if copies and titles:
+            raise ConfigurationError(
+                f"The memory file {self.path} is the only copy of its memories, and this process would replicate it. "
+                "Set another RUNLANE_MEMORY_PATH, and move each memory: runlane memory export, then import."
+            )
+        if not copies and not titles:
+            raise ConfigurationError(
+                f"The memory file {self.path} belongs to a node that replicates it to Postgres. Open it in the mode "
+                "replicated, or set another RUNLANE_MEMORY_PATH."
+            )
 
     async def transact_lazily(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run a transaction that a crash of the process does not undo, but a power failure may.
@@ -218,13 +236,18 @@ def _upgrade(connection: sqlite3.Connection, version: int) -> None:
     connection.execute(f"pragma user_version={VERSION}")
 
 
-def check_file(path: Path) -> list[str]:
-    """Return the messages of SQLite's quick check of a file; none if the file is sound or missing."""
+def check_file(path: Path, timeout_seconds: float = 10) -> list[str]:
+    """Return the messages of SQLite's quick check of a file; none if the file is sound or missing.
+
+    Raise Unavailable if the file cannot be checked now: it is locked, or the disk is full. That is not damage.
+    """
     if not path.exists() or path.stat().st_size == 0:
         return []
     try:
-        with contextlib.closing(sqlite3.connect(path, timeout=10)) as connection:
+        with contextlib.closing(sqlite3.connect(path, timeout=timeout_seconds)) as connection:
             found = [str(row[0]) for row in connection.execute("pragma quick_check(20)")]
     except sqlite3.DatabaseError as error:
+        if is_temporary(error):
+            raise Unavailable(f"The file {path} cannot be checked: {error}. Check its disk and permissions.") from error
         return [str(error)]
     return [] if found == ["ok"] else found

@@ -61,6 +61,14 @@ class MemoryVerdict:
     last_seq: int = 0
 
 
+def is_rejection(error: Exception) -> bool:
+    """Return whether the database rejects the values of an operation.
+
+    Otherwise it refuses every operation: SQLSTATE 42 is a missing permission, table or column.
+    """
+    return not str(getattr(error, "sqlstate", "")).startswith("42")
+
+
 async def replicate(
     database: Database, node_id: str, epochs: Mapping[str, int], ops: Sequence[PlannedOp]
 ) -> dict[str, MemoryVerdict]:

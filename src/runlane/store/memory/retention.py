@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import BigInteger, ColumnElement, Integer, bindparam, delete, func, select, tuple_, update
+from sqlalchemy import BigInteger, ColumnElement, Integer, Text, bindparam, delete, func, select, tuple_, update
 
 from runlane.store.memory.rows import UNKEYED
 from runlane.store.sql.database import Database, Session
@@ -79,6 +79,14 @@ _OLDEST = Statement(
     select(_m.id).where(~_waits).order_by(_m.used_at).limit(_limit),
     purpose="Find the replicated copies that were not used for longest.",
 )
+_REPLICATED = Statement(
+    "memory_replicated_copies",
+    select(_m.id).where(_m.id > bindparam("after", type_=Text()), ~_waits).order_by(_m.id).limit(_limit),
+    purpose="Read the ids of replicated copies.",
+)
+_EXISTING = Statement(
+    "memory_existing", select(_m.id).where(member(_m.id, "ids")), purpose="Read which memories exist."
+)
 _COPIES = Statement(
     "memory_count_copies", select(func.count().label("copies")).select_from(memories), purpose="Count copies."
 )
@@ -117,6 +125,21 @@ async def idle_copies(file: Database, days: float, limit: int) -> Sequence[str]:
 async def oldest_copies(file: Database, limit: int) -> Sequence[str]:
     """Return the least recently used copies without waiting operations."""
     return [row["id"] for row in await file.query(_OLDEST, limit=limit)]
+
+
+async def replicated_copies(file: Database, after: str, limit: int) -> Sequence[str]:
+    """Return copies without waiting operations, by id."""
+    return [row["id"] for row in await file.query(_REPLICATED, after=after, limit=limit)]
+
+
+async def deleted_memories(database: Database, memory_ids: Sequence[str]) -> Sequence[str]:
+    """Return those of the memories that do not exist in the database."""
+
+    async def work(session: Session) -> set[str]:
+        return {row["id"] for row in await session.fetch(_EXISTING, ids=session.texts(memory_ids))}
+
+    existing = await database.transact(work)
+    return [memory_id for memory_id in memory_ids if memory_id not in existing]
 
 
 async def count_copies(file: Database) -> int:

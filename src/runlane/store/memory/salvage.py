@@ -35,12 +35,6 @@ def set_aside(path: Path, problems: Sequence[str]) -> tuple[Path, Path]:
     moved = path.with_name(
         f"{path.name}.broken-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{time.time_ns() % 10**9:09}"
     )
-    path.rename(moved)
-    for suffix in _SIDE_FILES:
-        beside = path.with_name(path.name + suffix)
-        if beside.exists():
-            beside.rename(moved.with_name(moved.name + suffix))
-    delete_words(path)
     report = moved.with_name(moved.name + ".json")
     content: dict[str, Any] = {
         "file": moved.name,
@@ -49,7 +43,14 @@ def set_aside(path: Path, problems: Sequence[str]) -> tuple[Path, Path]:
         "reason": reason,
         "not_replicated": lost,
     }
+    # Written first: after a crash in between, or on a full disk, no file is missing without a report.
     report.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    path.rename(moved)
+    for suffix in _SIDE_FILES:
+        beside = path.with_name(path.name + suffix)
+        if beside.exists():
+            beside.rename(moved.with_name(moved.name + suffix))
+    delete_words(path)
     return moved, report
 
 

@@ -100,6 +100,7 @@ _CLEAR = Statement(
     text("delete from memory_words_dropped where number <= :through").bindparams(bindparam("through", type_=_number)),
     purpose="Delete the content of deleted entries whose words have left the index.",
 )
+_HAS_POSITION: Final = "select 1 from words.sqlite_master where name = 'memory_words_position'"
 _FITS: Final = (
     "select p.id = s.id and p.last_row <= max(s.last_row, coalesce((select max(rowid) from memory_entries), 0)) "
     "and (select count(*) from memory_words_dropped where number > p.last_dropped) = "
@@ -156,22 +157,28 @@ class WordsFile(LocalFile):
         connection.execute("pragma words.journal_mode=wal")
         # The position is stored with the words, so words that a power failure undoes are indexed again.
         connection.execute("pragma words.synchronous=normal")
-        connection.execute("pragma words.secure_delete=on")
+        # Of both files: an index that is created again deletes content that waits in the memory file.
+        for schema in ("main", WORDS_SCHEMA):
+            connection.execute(f"pragma {schema}.secure_delete=on")
         connection.execute(f"pragma wal_autocheckpoint={_CHECKPOINT_PAGES}")
-        with _transaction(connection, "begin immediate"):
-            if not _fits(connection):
-                _create(connection)
+        try:
+            with _transaction(connection, "begin immediate"):
+                if not _fits(connection):
+                    _create(connection)
+        except sqlite3.OperationalError as error:
+            raise self._translate_error(error) from error
 
     async def follow(self) -> WordsPosition:
         """Index the next part of the memory file, and return the position after it."""
-        position = await self._position()
+        position = await self.position()
         if position.complete:
             return position
         position = await self.transact(_follow)
         failpoint("words.committed")
         return position
 
-    async def _position(self) -> WordsPosition:
+    async def position(self) -> WordsPosition:
+        """Return up to where the index follows the memory file, and up to where it could."""
         return _position((await self.query(_POSITION))[0])
 
     async def merge(self, dropped: int, *, first: bool) -> bool:
@@ -207,8 +214,15 @@ class WordsFile(LocalFile):
 
     def _recreate(self) -> None:
         connection = self._open_connection()
-        with _transaction(connection, "begin immediate"):
-            _create(connection)
+        try:
+            with _transaction(connection, "begin immediate"):
+                _create(connection)
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            _empty(connection)
+            with _transaction(connection, "begin immediate"):
+                _create(connection)
 
     async def index_bytes(self) -> int:
         """Return the size of the index without the pages that are free."""
@@ -278,6 +292,8 @@ def _fits(connection: sqlite3.Connection) -> bool:
     """Return whether the index belongs to the memory file and is not ahead of it."""
     if connection.execute(f"pragma {WORDS_SCHEMA}.user_version").fetchone()[0] != _VERSION:
         return False
+    if connection.execute(_HAS_POSITION).fetchone() is None:
+        return False
     row = connection.execute(_FITS).fetchone()
     return row is not None and bool(row[0])
 
@@ -298,6 +314,17 @@ def _create(connection: sqlite3.Connection) -> None:
     )
     connection.execute("delete from main.memory_words_dropped")
     connection.execute(f"pragma {WORDS_SCHEMA}.user_version={_VERSION}")
+
+
+def _empty(connection: sqlite3.Connection) -> None:
+    """Remove everything from the file. Tables whose pages are damaged cannot be dropped."""
+    connection.execute(f"pragma {WORDS_SCHEMA}.writable_schema=on")
+    try:
+        connection.execute(f"delete from {WORDS_SCHEMA}.sqlite_master")  # noqa: S608 - a constant
+    finally:
+        # The other readers of the file learn of it when they read the next time.
+        connection.execute(f"pragma {WORDS_SCHEMA}.writable_schema=reset")
+    connection.execute(f"vacuum {WORDS_SCHEMA}")
 
 
 @contextlib.contextmanager

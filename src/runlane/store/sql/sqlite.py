@@ -228,10 +228,15 @@ class SqliteDatabase:
         return self._connection
 
     def _translate_error(self, error: sqlite3.OperationalError) -> Exception:
-        # The low byte of SQLite's code is its class. Anything else is a defect of Runlane and must not be retried.
-        if (error.sqlite_errorcode or 0) & 0xFF not in _RETRYABLE:
-            return error
+        if not is_temporary(error):
+            return error  # a defect of Runlane
         return Unavailable(f"The database {self.path} cannot be used right now: {error}.")
+
+
+def is_temporary(error: sqlite3.Error) -> bool:
+    """Return whether the file cannot be used at the moment, although it is sound, and so was the statement."""
+    # The low byte of SQLite's code is its class.
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in _RETRYABLE
 
 
 def _from_base64(text: str | None) -> bytes | None:
