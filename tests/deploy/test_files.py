@@ -168,6 +168,27 @@ def test_runlane_stops_in_time_and_waits_for_the_schema() -> None:
     assert set(services["postgres"]["networks"]) == {"back"}
 
 
+def test_postgres_of_compose_fits_into_its_memory() -> None:
+    """A container that exceeds its limit is killed, with every connection, as soon as the buffers are filled."""
+    size = {"kB": 2**10, "MB": 2**20, "GB": 2**30}
+    service = COMPOSE["services"]["postgres"]
+    lines = (
+        line.partition("#")[0].partition("=") for line in (DEPLOY / "postgres/postgresql.conf").read_text().splitlines()
+    )
+    settings = {name.strip(): value.strip() for name, _, value in lines if value}
+    given = [word.removeprefix("--").partition("=") for word in service["command"][1:]]
+    settings |= {name.replace("-", "_"): value for name, _, value in given}
+
+    def of(name: str) -> int:
+        return int(settings[name][:-2]) * size[settings[name][-2:]]
+
+    limit = int(service["mem_limit"].removesuffix("g")) * 2**30
+    vacuum = int(settings["autovacuum_max_workers"]) * of("maintenance_work_mem")
+    # The rest is for connections, the buffer of the write-ahead log and cached files.
+    assert of("shared_buffers") + vacuum <= limit / 2
+    assert of("effective_cache_size") <= limit
+
+
 def test_the_dashboard_works_behind_the_proxy() -> None:
     """A change must come from the origin that the browser sees, which only a trusted proxy can report."""
     value = COMPOSE["services"]["server"]["environment"]["RUNLANE_TRUSTED_PROXIES"]
@@ -250,6 +271,30 @@ def test_units_stop_in_time() -> None:
         assert service["KillSignal"] == ["SIGTERM"]
         assert service["KillMode"] == ["mixed"]
         assert service["Restart"] == ["always"]
+
+
+def test_a_database_that_starts_late_keeps_no_process_down() -> None:
+    """A failed dependency would: `Restart=` does not apply to a unit whose start was never tried."""
+    for path in UNITS:
+        lines = path.read_text().splitlines()
+        assert not [line for line in lines if line.startswith(("Requires=", "BindsTo=", "Requisite="))]
+        if "migrate" in path.name:
+            assert unit(path)["Restart"] == ["on-failure"]
+            continue
+        assert any(line.startswith("Wants=") and "runlane-migrate.service" in line for line in lines)
+        assert any(line.startswith("After=") and "runlane-migrate.service" in line for line in lines)
+
+
+def test_the_units_start_with_the_machine() -> None:
+    """The page enables what the target belongs to, and the target that the units belong to."""
+    page = (ROOT / "docs/how-to/systemd.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("systemctl enable "))
+    enabled = {word for word in line.split() if word.startswith("runlane")}
+    assert enabled == {"runlane.target", "runlane-server.service", "runlane-worker@media.service"}
+    targets = {path.name: re.findall(r"^WantedBy=(.*)$", path.read_text(), re.MULTILINE)
+               for path in (DEPLOY / "systemd").glob("runlane*")}  # fmt: skip
+    assert targets["runlane.target"] == ["multi-user.target"]
+    assert targets["runlane-server.service"] == targets["runlane-worker@.service"] == ["runlane.target"]
 
 
 @pytest.mark.parametrize("failing", [None, "runlane-worker@a.service"])
