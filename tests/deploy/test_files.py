@@ -161,6 +161,10 @@ def test_runlane_stops_in_time_and_waits_for_the_schema() -> None:
         assert "runlane_app:" in services[name]["environment"]["RUNLANE_DATABASE_URL"]
         # Migrations need the owner; nothing else does.
         assert "OWNER_PASSWORD" not in str(services[name])
+    # The server that prepares the database listens on a socket only; `setup` must not start before the real one.
+    probe = services["postgres"]["healthcheck"]["test"]
+    assert probe[:4] == ["CMD", "pg_isready", "-h", "127.0.0.1"]
+    assert services["setup"]["depends_on"]["postgres"] == {"condition": "service_healthy"}
     assert "runlane_owner:" in services["setup"]["environment"]["RUNLANE_DATABASE_URL"]
     assert "container_name" not in services["worker"], "--scale worker=8 must work"
     assert "noeviction" in services["valkey"]["command"]
