@@ -99,6 +99,8 @@ Package: documentation
         ("/usr/local/bin/pip3", True),
         ("/usr/local/lib/python3.13/lib-dynload/_testcapi.cpython-313-x86_64-linux-gnu.so", True),
         ("/etc/resolv.conf", True),
+        ("/usr/share/zoneinfo/right/Europe/Berlin", True),
+        ("/usr/sbin/zic", True),
         ("/usr/local/lib/python3.13/site.py", False),
         ("/usr/local/lib/python3.13/unittest/case.py", False),
         ("/usr/local/bin/python3.13", False),
@@ -222,6 +224,10 @@ def test_passwords_are_created_once_and_are_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(env.stat().st_mode) == 0o600
     assert not any(value in first.stdout for value in values.values())
     assert values["APP_PASSWORD"] in (tmp_path / "secrets/userlist.txt").read_text()
+    # The file is mounted into a container with another user; other users of the machine cannot reach it.
+    assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
+    mounted = [mount for service in COMPOSE["services"].values() for mount in service.get("volumes", ())]
+    assert not [mount for mount in mounted if mount.startswith("./secrets:")]
     subprocess.run(["sh", str(script)], capture_output=True, check=True)
     assert env.read_text() == content
 
