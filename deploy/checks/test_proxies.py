@@ -31,11 +31,11 @@ from runlane import App, Context
 app = App()
 
 @app.task("gated")
-async def gated(ctx: Context, gate: str) -> str:
-    await ctx.log("the first line")
-    while not Path(gate).exists():
-        await asyncio.sleep(0.02)
-    return "open"
+async def gated(ctx: Context, gates: list[str]) -> None:
+    for number, gate in enumerate(gates):
+        await ctx.log(f"before gate {number}")
+        while not Path(gate).exists():
+            await asyncio.sleep(0.02)
 """
 
 
@@ -120,18 +120,19 @@ def _responds(url: str) -> bool:
 
 
 def test_events_pass_while_their_run_continues(published: Published) -> None:
-    gate = published.folder / "gate"
+    # Events that exist when the stream begins come with its head; those after them must pass one by one.
+    gates = [published.folder / f"gate-{number}" for number in range(4)]
     headers = {"Authorization": f"Bearer {published.key}"}
     with httpx2.Client(base_url=published.url, headers=headers, timeout=60, trust_env=False) as client:
-        run = client.post("/api/v2/tasks/gated/run", json={"input": {"gate": str(gate)}}).json()["run_id"]
+        body = {"input": {"gates": [str(gate) for gate in gates]}}
+        run = client.post("/api/v2/tasks/gated/run", json=body).json()["run_id"]
         seen: list[str] = []
         with client.stream("GET", f"/api/v2/runs/{run}/stream") as answer:
             for line in answer.iter_lines():
                 seen.append(line)
                 # A proxy that buffers would hold this event back until the run ends, which waits for the gate.
-                if "the first line" in line:
-                    gate.touch()
-        assert any("the first line" in line for line in seen)
+                if found := re.search(r"before gate (\d)", line):
+                    gates[int(found[1])].touch()
         assert any('"type":"done"' in line for line in seen), seen
         assert client.get(f"/api/v2/runs/{run}").json()["status"] == "completed"
 
@@ -157,9 +158,7 @@ def _sign_in_and_change(published: Published, prefix: str) -> None:
     url = f"{published.url}{prefix}/api/v2"
     with httpx2.Client(headers=headers, timeout=60, trust_env=False) as client:
         assert client.post(f"{url}/ui/session", json={"key": published.key}).status_code == 204
-        gate = published.folder / f"gate{prefix.replace('/', '-')}"
-        gate.touch()
-        started = client.post(f"{url}/tasks/gated/run", json={"input": {"gate": str(gate)}})
+        started = client.post(f"{url}/tasks/gated/run", json={"input": {"gates": []}})
         assert started.status_code == 202, started.text
         foreign = client.post(f"{url}/tasks/gated/run", json={}, headers={"Origin": "https://elsewhere.example"})
         assert foreign.status_code == 403
