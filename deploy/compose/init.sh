@@ -26,8 +26,8 @@ mkdir -p secrets
 # For the profile pgbouncer, and for Prometheus: put a key with workers:view into prometheus.key.
 printf '"runlane_app" "%s"\n' "$app" >secrets/userlist.txt
 : >secrets/prometheus.key
-# Processes in containers have other users.
-chmod 755 secrets
+# Processes in containers have other users, so the files are readable. Users of this machine cannot enter the folder.
+chmod 700 secrets
 chmod 644 secrets/userlist.txt secrets/prometheus.key
 mv .env.new .env
 echo "Created $PWD/.env with random passwords (mode 600)."

@@ -41,9 +41,11 @@ KEPT_LIBRARIES = {"libgcc-s1", "libstdc++6"}
 KEPT_PYTHON = re.compile(r"(lib)?python3[\w.-]*")
 # Where the distribution does not own the files: Python of the official image.
 OWN_FOLDER = "/usr/local"
-# Documentation, translations, character sets that no program here converts, files for compilers.
+# Documentation, translations, character sets that no program here converts, files for compilers and debuggers, time
+# zones with leap seconds, programs that compile locales and time zones.
 LEFT_OUT = re.compile(
     r"/usr/share/(doc|doc-base|info|lintian|locale|man)/|/usr/lib/[^/]+/gconv/|/usr/(local/)?include/|/usr/local/share/"
+    r"|/usr/share/(gcc|zoneinfo/(posix|right))/|/usr/lib/valgrind/|/s?bin/(iconvconfig|localedef|zic)$"
     r"|/(python3[\d.]*/(ensurepip|idlelib|lib2to3|pydoc_data|test|tkinter|turtledemo|config-[^/]+)|__pycache__)/"
     r"|/site-packages/(pip|setuptools|wheel)[-/]|/bin/(2to3|c_rehash|idle3|openssl|pip|pydoc)[^/]*$"
     r"|/lib-dynload/(nis|_dbm|_gdbm|_tkinter|_test\w*|_xxtestfuzz|xx\w+)\.|\.a$"

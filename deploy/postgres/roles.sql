@@ -6,6 +6,9 @@
 --   runlane_app        servers and workers: reads and writes rows, cannot change the schema
 --   runlane_scaler     an autoscaler that reads the view runlane_scaling and nothing else
 --   runlane_reader     people and dashboards: reads everything, changes nothing
+--
+-- Other roles lose the right to connect to this database. In a database that other applications share, grant it to them:
+-- grant connect on database ... to ...;
 do $$
 begin
     if not exists (select from pg_roles where rolname = 'runlane_app') then

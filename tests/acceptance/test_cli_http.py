@@ -240,6 +240,7 @@ def test_doctor(folder: Path, server: ServerProcess, database: Mapping[str, str]
     assert levels["settings"] == "warning"
     nothing = command(tmp_path, "doctor")
     assert (nothing.returncode, list(tmp_path.iterdir())) == (0, []), nothing.stdout
+    assert "processes poll the database" in nothing.stdout
     away = "postgresql://user@127.0.0.1:1/none"
     for broken in (
         {"RUNLANE_DATABASE_URL": away},
@@ -249,6 +250,9 @@ def test_doctor(folder: Path, server: ServerProcess, database: Mapping[str, str]
         ill = command(tmp_path, "doctor", **broken)
         assert ill.returncode == 1, ill.stdout
         assert "broken" in ill.stdout
+    for pooled, wakes in (("false", "wake each other through Postgres"), ("true", "poll the database")):
+        shown = command(tmp_path, "doctor", RUNLANE_DATABASE_URL=away, RUNLANE_PGBOUNCER=pooled)
+        assert f"processes {wakes}" in shown.stdout
     slow = command(tmp_path, "doctor", RUNLANE_REDIS_URL="redis://127.0.0.1:1")
     assert (slow.returncode, "Nothing is lost without it" in slow.stdout) == (0, True), slow.stdout
 

@@ -149,6 +149,30 @@ async def test_an_immediate_handover_ends_with_the_current_step(cluster: Cluster
     await cluster.check_story()
 
 
+async def test_a_scale_down_repeats_at_most_one_step_of_each_run_that_it_moves(cluster: Cluster) -> None:
+    """An autoscaler removes three of four busy workers, the youngest first."""
+    flows = Flows(cluster)
+    names = [f"step{number}" for number in range(1, 6)]
+    flows.script(dict.fromkeys(names, 0.8))
+    await flows.sync({"id": "flow", "steps": in_a_row(*(ask(name) for name in names))})
+    # Every slot of every worker is taken.
+    workers = await cluster.start_workers(4, concurrency=2, environment={"RUNLANE_GRACE_SECONDS": "2"})
+    runs = [(await cluster.app.orchestrate("flow", "m")).run_id for _ in range(8)]
+    await flows.called("step1", times=8)
+    assert {call["pid"] for call in flows.calls()} == {worker.pid for worker in workers}
+    for worker in reversed(workers[1:]):
+        worker.signal(signal.SIGTERM)
+    for worker in workers[1:]:
+        assert await worker.ended() == 0
+    await cluster.all_ended()
+    await cluster.check_story()
+    assert await cluster.count("status = 'completed' and failures = 0 and losses = 0") == len(runs)
+    assert await cluster.events("worker_lost") == []
+    moves = await cluster.events("handed_back")
+    assert moves
+    assert len(flows.calls()) <= len(runs) * len(names) + len(moves)
+
+
 async def test_a_server_answers_probes_while_its_worker_drains(cluster: Cluster) -> None:
     server = cluster.start("server", [*RUNLANE, "serve", f"{TASKS}:app", "--port", "0", "--worker"])
     url = await cluster.url_of(server)

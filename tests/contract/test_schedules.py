@@ -21,6 +21,7 @@ from runlane.errors import (
     VersionMismatch,
     WrongState,
 )
+from runlane.observability import metrics
 from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
 from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.run_changes import cancel_run
@@ -280,8 +281,14 @@ async def test_settings_that_cannot_be_read_do_not_hold_up_others(schedules: Sch
     for name in ("broken", "good"):
         await schedules.create(name)
     await schedules.store.sql("update schedules set settings = '{}' where id = 'broken'")
+    failures = metrics.SCHEDULE_FAILURES.value
     await schedules.tick(HOUR + SECOND)
     assert await schedules.outcomes("good") == ["started"]
+    # It is tried again every minute, so that it never looks late: only the counter and the doctor show it.
+    assert metrics.SCHEDULE_FAILURES.value == failures + 1
+    health = await read_schedule_health(schedules.database)
+    assert (health.unreadable, health.overdue) == (("broken",), 0)
+    assert [finding.level.value for finding in schedule_findings(health)] == ["broken"]
 
 
 @pytest.mark.parametrize(

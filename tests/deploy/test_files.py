@@ -99,6 +99,8 @@ Package: documentation
         ("/usr/local/bin/pip3", True),
         ("/usr/local/lib/python3.13/lib-dynload/_testcapi.cpython-313-x86_64-linux-gnu.so", True),
         ("/etc/resolv.conf", True),
+        ("/usr/share/zoneinfo/right/Europe/Berlin", True),
+        ("/usr/sbin/zic", True),
         ("/usr/local/lib/python3.13/site.py", False),
         ("/usr/local/lib/python3.13/unittest/case.py", False),
         ("/usr/local/bin/python3.13", False),
@@ -161,11 +163,36 @@ def test_runlane_stops_in_time_and_waits_for_the_schema() -> None:
         assert "runlane_app:" in services[name]["environment"]["RUNLANE_DATABASE_URL"]
         # Migrations need the owner; nothing else does.
         assert "OWNER_PASSWORD" not in str(services[name])
+    # The server that prepares the database listens on a socket only; `setup` must not start before the real one.
+    probe = services["postgres"]["healthcheck"]["test"]
+    assert probe[:4] == ["CMD", "pg_isready", "-h", "127.0.0.1"]
+    assert services["setup"]["depends_on"]["postgres"] == {"condition": "service_healthy"}
     assert "runlane_owner:" in services["setup"]["environment"]["RUNLANE_DATABASE_URL"]
     assert "container_name" not in services["worker"], "--scale worker=8 must work"
     assert "noeviction" in services["valkey"]["command"]
     assert COMPOSE["networks"]["back"] == {"internal": True}
     assert set(services["postgres"]["networks"]) == {"back"}
+
+
+def test_postgres_of_compose_fits_into_its_memory() -> None:
+    """A container that exceeds its limit is killed, with every connection, as soon as the buffers are filled."""
+    size = {"kB": 2**10, "MB": 2**20, "GB": 2**30}
+    service = COMPOSE["services"]["postgres"]
+    lines = (
+        line.partition("#")[0].partition("=") for line in (DEPLOY / "postgres/postgresql.conf").read_text().splitlines()
+    )
+    settings = {name.strip(): value.strip() for name, _, value in lines if value}
+    given = [word.removeprefix("--").partition("=") for word in service["command"][1:]]
+    settings |= {name.replace("-", "_"): value for name, _, value in given}
+
+    def of(name: str) -> int:
+        return int(settings[name][:-2]) * size[settings[name][-2:]]
+
+    limit = int(service["mem_limit"].removesuffix("g")) * 2**30
+    vacuum = int(settings["autovacuum_max_workers"]) * of("maintenance_work_mem")
+    # The rest is for connections, the buffer of the write-ahead log and cached files.
+    assert of("shared_buffers") + vacuum <= limit / 2
+    assert of("effective_cache_size") <= limit
 
 
 def test_the_dashboard_works_behind_the_proxy() -> None:
@@ -197,6 +224,10 @@ def test_passwords_are_created_once_and_are_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(env.stat().st_mode) == 0o600
     assert not any(value in first.stdout for value in values.values())
     assert values["APP_PASSWORD"] in (tmp_path / "secrets/userlist.txt").read_text()
+    # The file is mounted into a container with another user; other users of the machine cannot reach it.
+    assert stat.S_IMODE((tmp_path / "secrets").stat().st_mode) == 0o700
+    mounted = [mount for service in COMPOSE["services"].values() for mount in service.get("volumes", ())]
+    assert not [mount for mount in mounted if mount.startswith("./secrets:")]
     subprocess.run(["sh", str(script)], capture_output=True, check=True)
     assert env.read_text() == content
 
@@ -250,6 +281,30 @@ def test_units_stop_in_time() -> None:
         assert service["KillSignal"] == ["SIGTERM"]
         assert service["KillMode"] == ["mixed"]
         assert service["Restart"] == ["always"]
+
+
+def test_a_database_that_starts_late_keeps_no_process_down() -> None:
+    """A failed dependency would: `Restart=` does not apply to a unit whose start was never tried."""
+    for path in UNITS:
+        lines = path.read_text().splitlines()
+        assert not [line for line in lines if line.startswith(("Requires=", "BindsTo=", "Requisite="))]
+        if "migrate" in path.name:
+            assert unit(path)["Restart"] == ["on-failure"]
+            continue
+        assert any(line.startswith("Wants=") and "runlane-migrate.service" in line for line in lines)
+        assert any(line.startswith("After=") and "runlane-migrate.service" in line for line in lines)
+
+
+def test_the_units_start_with_the_machine() -> None:
+    """The page enables what the target belongs to, and the target that the units belong to."""
+    page = (ROOT / "docs/how-to/systemd.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("systemctl enable "))
+    enabled = {word for word in line.split() if word.startswith("runlane")}
+    assert enabled == {"runlane.target", "runlane-server.service", "runlane-worker@media.service"}
+    targets = {path.name: re.findall(r"^WantedBy=(.*)$", path.read_text(), re.MULTILINE)
+               for path in (DEPLOY / "systemd").glob("runlane*")}  # fmt: skip
+    assert targets["runlane.target"] == ["multi-user.target"]
+    assert targets["runlane-server.service"] == targets["runlane-worker@.service"] == ["runlane.target"]
 
 
 @pytest.mark.parametrize("failing", [None, "runlane-worker@a.service"])

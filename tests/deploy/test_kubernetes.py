@@ -162,6 +162,18 @@ def test_rollouts_and_drains_keep_capacity(values: dict[str, Any]) -> None:
             assert "minAvailable" not in spec
 
 
+@pytest.mark.parametrize(
+    ("replicas", "least", "budget"), [(2, None, True), (1, None, False), (2, 1, False), (1, 2, True)]
+)
+def test_a_single_server_has_no_budget_that_would_block_the_drain_of_its_node(
+    replicas: int, least: int | None, budget: bool
+) -> None:
+    scaled = {"autoscaling": {"enabled": True, "minReplicas": least}} if least else {}
+    objects = render_chart({"server": {"replicas": replicas, **scaled}})
+    names = {item["metadata"]["name"] for item in of_kind(objects, "PodDisruptionBudget")}
+    assert ("runlane-server" in names) is budget
+
+
 @VARIANTS
 def test_networks_are_closed_by_default(values: dict[str, Any]) -> None:
     policies = {item["metadata"]["name"]: item["spec"] for item in of_kind(render_chart(values), "NetworkPolicy")}
@@ -171,7 +183,8 @@ def test_networks_are_closed_by_default(values: dict[str, Any]) -> None:
     assert "egress" not in deny
     (internet,) = policies["runlane-internet"]["egress"]
     block = internet["to"][0]["ipBlock"]
-    assert {"10.0.0.0/8", "169.254.0.0/16"} <= set(block["except"])
+    # Networks of clusters and of machines, and the addresses of metadata services (169.254.169.254, 100.100.100.200).
+    assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"} == set(block["except"])
     assert internet["ports"] == [{"port": 443, "protocol": "TCP"}]
     for name in ("runlane-server", "runlane-worker"):
         assert all(rule["from"] for rule in policies[name]["ingress"])
@@ -275,6 +288,8 @@ WRONG: list[dict[str, Any]] = [
     {"settings": {"RUNLANE_TRUSTED_PROXIES": "10.0.0.0/8"}, "ingress": {"enabled": True}},
     {"workers": [{"name": "A B", "replicas": 1, "lanes": [], "concurrency": 1, "keda": {"enabled": False}}]},
     {"image": {"digest": "latest"}},
+    # Left out, it would be 0: the pool would scale to zero.
+    {"workers": [{"name": "a", "replicas": 1, "lanes": [], "concurrency": 1, "keda": {"enabled": True}}]},
 ]
 
 
@@ -298,15 +313,33 @@ def test_everything_that_policies_of_clusters_ask_for_can_be_set() -> None:
             "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}],
             "worker": {"priorityClassName": "batch", "nodeSelector": {"pool": "spot"}, "podAnnotations": {"a": "b"}},
             "server": {"tolerations": [{"key": "a", "operator": "Exists"}], "affinity": {"nodeAffinity": {}}},
+            "migrate": {
+                "extraEnv": [{"name": "PGSSLROOTCERT", "value": "/certificates/ca.crt"}],
+                "extraVolumes": [{"name": "certificates", "configMap": {"name": "ca"}}],
+                "extraVolumeMounts": [{"name": "certificates", "mountPath": "/certificates"}],
+                "podAnnotations": {"sidecar.istio.io/inject": "false"},
+                "nodeSelector": {"pool": "on-demand"},
+                "tolerations": [{"key": "b", "operator": "Exists"}],
+                "affinity": {"nodeAffinity": {}},
+                "priorityClassName": "high",
+            },
             "extraObjects": [extra],
         }
     )
     assert extra in objects
+    (job,) = of_kind(objects, "Job")
+    assert job["spec"]["template"]["metadata"]["annotations"] == {"sidecar.istio.io/inject": "false"}
     for component, pod in pods(objects):
         assert pod["imagePullSecrets"] == [{"name": "registry"}]
         (container,) = pod["containers"]
         assert container["image"] == "runlane@sha256:" + "0" * 64
         if component == "migrate":
+            # Where the database is reached by a certificate of its own, the job needs it, too.
+            assert any(variable["name"] == "PGSSLROOTCERT" for variable in container["env"])
+            assert any(mount["mountPath"] == "/certificates" for mount in container["volumeMounts"])
+            assert any(volume["name"] == "certificates" for volume in pod["volumes"])
+            assert (pod["priorityClassName"], pod["nodeSelector"]) == ("high", {"pool": "on-demand"})
+            assert (pod["tolerations"], pod["affinity"]) == ([{"key": "b", "operator": "Exists"}], {"nodeAffinity": {}})
             continue
         assert container["args"][1] == "shop.tasks:app"
         assert any(variable["name"] == "OPENAI_API_KEY" for variable in container["env"])

@@ -25,6 +25,10 @@ def test_slots_follow_littles_law_and_workers_their_slots() -> None:
     assert needed.workers == 8
     assert (needed.servers, needed.connections) == (2, 100)
     assert needed.wal_bytes_per_second == 5 * (3_500 + 9 * 1_690 + 20 * 292)
+    assert needed.events_per_day == 5 * 86_400 * (3 + 3 + 10 * 3 + 20)
+    assert needed.rows_per_day == 5 * 86_400 * (4 + 10 + 3 + 3 + 10 * 3 + 20)
+    task = plan(Load(runs_per_second=1, run_seconds=1, busy_hours_per_day=12))
+    assert (task.events_per_day, task.rows_per_day) == (3 * 43_200, 7 * 43_200)
 
 
 def test_short_runs_need_workers_for_their_computing_not_for_their_slots() -> None:
@@ -58,6 +62,8 @@ def test_the_figures_are_published() -> None:
         [capacity.FOLLOWER_BYTES],
         [capacity.RUN_WAL_BYTES, capacity.STEP_WAL_BYTES, capacity.EVENT_WAL_BYTES],
         [capacity.RUN_DISK_BYTES, capacity.STEP_DISK_BYTES, capacity.EVENT_DISK_BYTES],
+        [capacity.RUN_EVENTS, capacity.ORCHESTRATION_EVENTS, capacity.STEP_EVENTS],
+        [capacity.RUN_ROWS, capacity.STEP_ROWS],
     ]
 
 
@@ -76,6 +82,6 @@ def test_the_command_prints_what_the_model_computes() -> None:
     ]
     printed = CliRunner().invoke(cli, ["plan", *options])
     assert printed.exit_code == 0
-    assert re.search(r"^workers +8 ", printed.stdout, re.MULTILINE)
+    assert printed.stdout in HOW_TO
     needed = json.loads(CliRunner().invoke(cli, ["plan", *options, "--json"]).stdout)
     assert needed["connections"] == plan(AGENTS).connections

@@ -7968,7 +7968,7 @@ LIMIT 1;
 -- oldest_transaction
 -- Read the age of the oldest open transaction in this database, for metrics and checks.
 select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::float8 as seconds from pg_stat_activity
-    where datname = current_database() and pid <> pg_backend_pid();
+    where datname = current_database() and pid <> pg_backend_pid() and backend_type is distinct from 'autovacuum worker';
 
 -- online_workers
 -- Read the live workers, to choose the one that makes room for a quarantined run.

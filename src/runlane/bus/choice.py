@@ -15,8 +15,7 @@ def make_bus(settings: Settings) -> Bus:
             from runlane.bus.redis import RedisBus
 
         return RedisBus(settings.redis_url.get_secret_value(), settings.redis_prefix)
-    # A pooler in transaction mode does not pass notifications on.
-    if settings.sqlite_path is None and settings.postgres_wakeups and not settings.pgbouncer:
+    if settings.wakes_through_postgres:
         from runlane.bus.postgres import PostgresBus
 
         return PostgresBus(settings)

@@ -135,7 +135,8 @@ async def _with_database(settings: Settings, check: Callable[[Database], Awaitab
 
 async def _check_redis(settings: Settings) -> Finding:
     if settings.redis_url is None:
-        return Finding("redis", Level.NOTE, "not set; processes poll the database for work")
+        how = "wake each other through Postgres" if settings.wakes_through_postgres else "poll the database for work"
+        return Finding("redis", Level.NOTE, f"not set; processes {how}")
     from runlane.bus.redis_client import REDIS_ERRORS, open_client
 
     try:

@@ -60,6 +60,8 @@ def plan(
         ("open files of a server", f"{needed.open_files_per_server:,}", "ulimit -n"),
         ("connections", f"{needed.connections:,}", "max_connections of Postgres, or the pool of PgBouncer"),
         ("WAL", f"{needed.wal_bytes_per_second / _MEGABYTE:,.2f} MB/s", "in the busiest hour"),
+        ("events per day", f"{needed.events_per_day:,}", f"{busy_hours:g} busy hours"),
+        ("rows per day", f"{needed.rows_per_day:,}", "of all tables, events included"),
         ("disk per day", f"{needed.disk_bytes_per_day / _GIGABYTE:,.2f} GB", f"{busy_hours:g} busy hours"),
         ("disk kept", f"{needed.disk_bytes_kept / _GIGABYTE:,.1f} GB", f"{retention_days:g} days"),
     ]

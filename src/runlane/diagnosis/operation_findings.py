@@ -30,17 +30,21 @@ _LATE_RETENTION_SECONDS: Final = 3600
 
 
 def schedule_findings(health: ScheduleHealth) -> Iterator[Finding]:
-    """Report schedules that are overdue, that refer to a missing target, or whose last slot started no run."""
+    """Report schedules that are overdue or unreadable, lack their target, or whose last slot started no run."""
     if health.overdue:
         message = f"{health.overdue} of {health.active} active ones overdue by more than a minute"
         yield Finding("schedules", Level.BROKEN, message, "Start a server or a worker: each of them starts due slots.")
     if health.dangling:
         message = f"the targets of these schedules do not exist: {', '.join(health.dangling)}"
         yield Finding("schedules", Level.WARNING, message, "Sync the definition, or change or delete the schedule.")
+    if health.unreadable:
+        message = f"the settings of these schedules cannot be read: {', '.join(health.unreadable)}"
+        cure = "Run the version that has stored them, or delete them and create them again."
+        yield Finding("schedules", Level.BROKEN, message, cure)
     if health.failed:
         message = f"the last slot of these schedules did not start a run: {', '.join(health.failed)}"
         yield Finding("schedules", Level.WARNING, message, "See the reason: runlane schedules firings SCHEDULE")
-    if not (health.overdue or health.dangling or health.failed):
+    if not (health.overdue or health.dangling or health.unreadable or health.failed):
         yield Finding("schedules", Level.OK, f"{health.active} active")
 
 

@@ -1,4 +1,4 @@
-"""Capacity: slots, workers, connections, transactions and bytes for a load, computed from measured figures.
+"""Capacity: slots, workers, connections, rows and bytes for a load, computed from measured figures.
 
 The figures are those of `docs/how-to/capacity.md`: two cores that client, worker and Postgres share, and small inputs.
 They bound an estimate from below; a load test of your own runs replaces it.
@@ -19,6 +19,9 @@ ACCEPTS_PER_SECOND: Final = 2_705.0
 RUN_WAL_BYTES, RUN_DISK_BYTES = 3_500, 2_200
 STEP_WAL_BYTES, STEP_DISK_BYTES = 1_690, 1_260
 EVENT_WAL_BYTES, EVENT_DISK_BYTES = 292, 228
+# Stored events, and rows beside them, counted: a run that does nothing, an orchestration, and each of its steps.
+RUN_EVENTS, ORCHESTRATION_EVENTS, STEP_EVENTS = 3, 3, 3
+RUN_ROWS, STEP_ROWS = 4, 1
 # Memory in bytes, measured: an idle worker, a slot whose run waits, an idle follower.
 WORKER_BYTES: Final = 81_000_000
 SLOT_BYTES: Final = 2_300
@@ -56,6 +59,8 @@ class Capacity:
     servers: int
     connections: int
     wal_bytes_per_second: int
+    events_per_day: int
+    rows_per_day: int
     disk_bytes_per_day: int
     disk_bytes_kept: int
     worker_memory_bytes: int
@@ -74,7 +79,10 @@ def plan(load: Load) -> Capacity:
     further = max(load.steps - 1, 0)
     wal = RUN_WAL_BYTES + further * STEP_WAL_BYTES + load.events * EVENT_WAL_BYTES + load.bytes_per_run
     disk = RUN_DISK_BYTES + further * STEP_DISK_BYTES + load.events * EVENT_DISK_BYTES + load.bytes_per_run
-    per_day = load.runs_per_second * load.busy_hours_per_day / 24 * _DAY_SECONDS * disk
+    runs_per_day = load.runs_per_second * load.busy_hours_per_day / 24 * _DAY_SECONDS
+    per_day = runs_per_day * disk
+    steps = load.steps if load.steps > 1 else 0
+    events = RUN_EVENTS + (ORCHESTRATION_EVENTS if steps else 0) + steps * STEP_EVENTS + load.events
     followers = math.ceil(load.followers / servers)
     return Capacity(
         slots=slots,
@@ -82,6 +90,8 @@ def plan(load: Load) -> Capacity:
         servers=servers,
         connections=(workers + servers) * (load.connections_per_process + EXTRA_CONNECTIONS),
         wal_bytes_per_second=math.ceil(load.runs_per_second * wal),
+        events_per_day=math.ceil(runs_per_day * events),
+        rows_per_day=math.ceil(runs_per_day * (RUN_ROWS + steps * STEP_ROWS + events)),
         disk_bytes_per_day=math.ceil(per_day),
         disk_bytes_kept=math.ceil(per_day * load.retention_days),
         worker_memory_bytes=WORKER_BYTES + load.concurrency * (SLOT_BYTES + load.bytes_per_run),

@@ -97,6 +97,7 @@ class ScheduleService:
             else:
                 plans += [] if plan is None else [plan]
         if broken:
+            metrics.SCHEDULE_FAILURES.add(len(broken))
             await postpone(self._database, broken)
         return plans, len(rows)
 
@@ -115,6 +116,7 @@ class ScheduleService:
                 return await self._apply(plans[:middle]) + await self._apply(plans[middle:])
             schedule = plans[0].schedule
             log.exception("schedule_failed", schedule=schedule.id, tenant=schedule.tenant)
+            metrics.SCHEDULE_FAILURES.add()
             await postpone(self._database, [schedule.uid])
             return 0
         if applied.firings:

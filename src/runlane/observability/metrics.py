@@ -66,7 +66,9 @@ FLOW_CONTROL = LabeledCounter(
 SCHEDULE_STARTS = Counter("runlane_schedule_starts", "Runs that this process started for slots of schedules.")
 SCHEDULE_SKIPS = Counter("runlane_schedule_skips", "Slots that this process skipped, replaced or refused by overlap.")
 SCHEDULE_MISSES = Counter("runlane_schedule_missed", "Slots that this process recorded as missed.")
-SCHEDULE_FAILURES = Counter("runlane_schedule_failures", "Slots whose run was not accepted.")
+SCHEDULE_FAILURES = Counter(
+    "runlane_schedule_failures", "Slots whose run was not accepted, and tries to decide about a slot that failed."
+)
 SCHEDULE_DELAY_SECONDS = Histogram(
     "runlane_schedule_delay_seconds", "From the due time of a slot to the decision of this process.", SECONDS
 )

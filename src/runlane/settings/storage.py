@@ -164,6 +164,11 @@ class StorageSettings(SettingsGroup):
         return self if url is None else self.model_copy(update={"database_url": url, "pgbouncer": False})
 
     @property
+    def wakes_through_postgres(self) -> bool:
+        """Whether processes wake each other through Postgres, whose notifications PgBouncer does not pass on."""
+        return self.redis_url is None and self.sqlite_path is None and self.postgres_wakeups and not self.pgbouncer
+
+    @property
     def shown_database(self) -> str:
         """The database for logs and errors, without a password."""
         if self.sqlite_path is not None:

@@ -162,3 +162,41 @@ async def test_tenants_are_labels_only_if_the_setting_says_so(idle_api: Api, set
     async with serving(named) as other:
         found = await scrape(other)
         assert found("allowance_used_ratio", allowance="runs_per_day", tenant="default") == 0.1
+
+
+async def test_runs_that_could_start_and_runs_that_could_not_are_counted_apart(idle_api: Api) -> None:
+    api = idle_api
+    for _ in range(3):
+        await api.run("wait", wait=False)
+
+    async def counts(startable: int, **blocked: int) -> bool:
+        # A server reads these figures at most once a second.
+        found = await scrape(api)
+        counted = {reason: found.find("lane_blocked", lane="slow", reason=reason) for reason in blocked}
+        return (found.find("lane_startable", lane="slow"), counted) == (startable, blocked)
+
+    await eventually(lambda: counts(3, lane_cap=0, stopped=0), "three runs could start")
+    await api.client.patch(f"{API}/lanes/slow", json={"max_slots": 1})
+    await eventually(lambda: counts(1, lane_cap=2, stopped=0), "the cap blocks two of them")
+    await api.client.patch(f"{API}/lanes/slow", json={"enabled": False})
+    await eventually(lambda: counts(0, lane_cap=0, stopped=3), "the lane blocks all of them")
+
+
+async def test_disabled_endpoints_are_counted(idle_api: Api) -> None:
+    api = idle_api
+    assert (await scrape(api))("webhook_endpoints_disabled") == 0
+    hook = {"url": "https://hooks.example.com/a", "types": ["run.completed"]}
+    made = (await api.post("/webhooks/endpoints", hook)).json()["endpoint"]
+    disabled = await api.post(f"/webhooks/endpoints/{made['id']}/disable", {"reason": "moved"})
+    assert disabled.status_code == 200, disabled.text
+    assert (await scrape(api))("webhook_endpoints_disabled") == 1
+
+
+async def test_a_start_that_flow_control_refuses_is_counted(idle_api: Api) -> None:
+    api = idle_api
+    labels = {"rule": "unique", "outcome": "rejected"}
+    before = (await scrape(api)).find("flow_control_total", **labels)
+    unique = {"flow_control": {"unique": {"key": "one", "on_conflict": "reject"}}}
+    answers = [await api.post("/tasks/greet/run", unique) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 409]
+    assert (await scrape(api))("flow_control_total", **labels) == before + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import ValidationError
 from sqlalchemy import case, exists, func, select
 
 from runlane.domain.firing import FiringKind, FiringOutcome
@@ -56,12 +57,13 @@ _DEFINED = Statement(
 
 @dataclass(frozen=True, slots=True)
 class ScheduleHealth:
-    """The numbers of active and overdue schedules, and some whose last slot failed or whose target does not exist."""
+    """The numbers of active and overdue schedules, and some that failed, lack their target or cannot be read."""
 
     active: int
     overdue: int
     failed: tuple[str, ...]
     dangling: tuple[str, ...]
+    unreadable: tuple[str, ...]
 
 
 async def read_schedule_health(database: Database) -> ScheduleHealth:
@@ -71,9 +73,16 @@ async def read_schedule_health(database: Database) -> ScheduleHealth:
     targets = await database.query(_TARGETS)
     defined = {(row["tenant"], row["kind"], row["id"]) for row in await database.query(_DEFINED)}
     dangling: list[str] = []
+    unreadable: list[str] = []
     for row in targets:
-        target = parse_settings(row["settings"]).target
+        try:
+            target = parse_settings(row["settings"]).target
+        except ValidationError:
+            unreadable.append(row["id"])
+            continue
         kind = "agent" if target.kind == "chat" else target.kind
         if kind not in ("task", "assistant") and (row["tenant"], kind, target.name) not in defined:
             dangling.append(row["id"])
-    return ScheduleHealth(counts["active"], counts["overdue"], failed, tuple(dangling[:_NAMED]))
+    return ScheduleHealth(
+        counts["active"], counts["overdue"], failed, tuple(dangling[:_NAMED]), tuple(unreadable[:_NAMED])
+    )
