@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import FromClause, Integer, Text, case, delete, or_, select, update
+from sqlalchemy import FromClause, Integer, Text, case, delete, func, or_, select, update
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.graph import CancelAction, PruneStrategy, ThreadStatus, key_of_thread
@@ -61,8 +61,13 @@ _SPECIAL = Statement(
 )
 _KNOWN = Statement(
     "read_failed_thread_runs",
-    select(thread_runs.c.run_id, thread_runs.c.thread).where(member(thread_runs.c.run_id, "ids")),
-    purpose="Find which failed runs are runs of threads, and not operations on their state.",
+    select(thread_runs.c.run_id, thread_runs.c.thread)
+    .select_from(thread_runs.join(run_results, run_results.c.run_id == thread_runs.c.run_id))
+    .where(
+        member(thread_runs.c.run_id, "ids"),
+        func.coalesce(run_results.c.error, lit("none")).not_like('{"type":"UnknownInterruptError"%'),
+    ),
+    purpose="Find which failed runs leave an error in their threads.",
 )
 _FORGET = Statement(
     "delete_rolled_back_runs",
@@ -90,7 +95,7 @@ async def settle_threads(session: Session, ended: Sequence[Row]) -> None:
         if row["status"] == Status.FAILED:
             failed[key] = row["id"]
     if failed:
-        # An operation that the graph has refused leaves the thread as it was.
+        # An operation that the graph has refused leaves the thread as it was, and so does an answer without a question.
         known = await session.fetch(_KNOWN, ids=session.texts(sorted(failed.values())))
         failed = {row["thread"]: row["run_id"] for row in known}
     unreported = {key_of_thread(row["ordering_key"]) for row in of_threads if row["status"] != Status.COMPLETED}
