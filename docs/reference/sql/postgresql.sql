@@ -12689,6 +12689,15 @@ WHERE event_rates.key = ($1::VARCHAR || webhook_sources.tenant || $2::VARCHAR ||
     webhook_sources.name
 LIMIT 5;
 
+-- updates_of_thread
+-- Find the checkpoints of a thread that updates of its state have stored between two times.
+SELECT checkpoints.id, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = $1::VARCHAR AND checkpoints.ns = $2::VARCHAR AND checkpoints.created_at > $3::BIGINT AND
+    checkpoints.created_at < $4::BIGINT AND checkpoints.metadata LIKE $5::VARCHAR ORDER BY checkpoints.created_at,
+    checkpoints.id
+LIMIT 10;
+
 -- use_fair_shares
 -- Let all runs of a tenant that uses fairness keys get start tags.
 UPDATE tenants SET shares_lanes=$1::BOOLEAN WHERE tenants.id = any ($2::TEXT[]) AND NOT tenants.shares_lanes;

@@ -10399,6 +10399,14 @@ FROM event_rates
 WHERE event_rates."key" = (? || webhook_sources.tenant || ? || webhook_sources.name))) ORDER BY webhook_sources.name
 LIMIT 5 OFFSET ?;
 
+-- updates_of_thread
+-- Find the checkpoints of a thread that updates of its state have stored between two times.
+SELECT checkpoints.id, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = ? AND checkpoints.ns = ? AND checkpoints.created_at > ? AND checkpoints.created_at < ? AND
+    checkpoints.metadata LIKE ? ORDER BY checkpoints.created_at, checkpoints.id
+LIMIT 10 OFFSET ?;
+
 -- use_fair_shares
 -- Let all runs of a tenant that uses fairness keys get start tags.
 UPDATE tenants SET shares_lanes=? WHERE tenants.id in (select value from json_each(?)) AND tenants.shares_lanes = 0;

@@ -152,9 +152,12 @@ async def stream_thread(
     principal: RunsRead,
     thread_id: ThreadId,
     stream_mode: Annotated[
-        list[Literal["run_modes", "lifecycle", ""]] | None,
+        list[Literal["run_modes", "lifecycle", "state_update", ""]] | None,
         JsonList,
-        Query(description="`run_modes` has the events of runs in their modes, `lifecycle` their beginnings and ends."),
+        Query(
+            description="`run_modes` has the events of runs in their modes, `lifecycle` their beginnings and ends, "
+            "`state_update` the states after updates."
+        ),
     ] = None,
     last_event_id: LastEventId = None,
 ) -> Response:
