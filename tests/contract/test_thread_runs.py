@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from runlane.domain.graph import thread_ordering_key
+from runlane.domain.graph import GraphRequest, thread_ordering_key
 from runlane.domain.run import RunHook, Status
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import WrongState
@@ -174,6 +175,23 @@ async def test_a_retried_run_makes_its_thread_busy_again(store: Store) -> None:
     with pytest.raises(WrongState, match="was deleted"):
         await retry_run(store.database, run_id)
     assert await store.status(run_id) is Status.FAILED
+
+
+async def test_an_answer_is_not_retried_after_later_runs(store: Store) -> None:
+    """The thread may wait for the answer to another question by then."""
+    await add_thread(store)
+    given: dict[str, dict[str, Any]] = {"answer": {"command": {"resume": "yes"}}, "input": {"input": {"x": 1}}}
+    runs = {name: await add_thread_run(store, input=GraphRequest(**fields).to_json()) for name, fields in given.items()}
+    for ordinal, run_id in enumerate(runs.values(), 1):
+        await store.sql("update thread_runs set ordinal = :ordinal where run_id = :id", ordinal=ordinal, id=run_id)
+        await store.finish(await store.claim_one(), dead())
+    await store.sql("update threads set run_count = 3")
+    with pytest.raises(WrongState, match="has had later runs"):
+        await retry_run(store.database, runs["answer"])
+    assert await store.status(runs["answer"]) is Status.FAILED
+    await retry_run(store.database, runs["input"])
+    await store.sql("update threads set run_count = 1")
+    await retry_run(store.database, runs["answer"])
 
 
 async def _rows(store: Store, table: str) -> list[str]:

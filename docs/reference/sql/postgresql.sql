@@ -9195,6 +9195,13 @@ FROM run_steps AS snapshot
 WHERE snapshot.run_id = $1::VARCHAR AND snapshot.path = '_cursor'), 0)) ORDER BY run_steps.no, CASE WHEN (run_steps.path
     = '_cursor') THEN 0 ELSE 1 END;
 
+-- read_request_before_later_runs
+-- Read the request of a run if its thread has had later runs.
+SELECT run_inputs.input
+FROM thread_runs JOIN threads ON threads.key = thread_runs.thread JOIN run_inputs ON run_inputs.run_id =
+    thread_runs.run_id
+WHERE thread_runs.run_id = $1::VARCHAR AND thread_runs.ordinal < threads.run_count;
+
 -- read_run
 -- Read a run with its input, result and error.
 SELECT runs.id, runs.target, runs.lane, runs.status, runs.rank, runs.priority, runs.attempt, runs.failures, runs.losses,

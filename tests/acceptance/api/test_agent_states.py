@@ -203,7 +203,8 @@ async def test_a_thread_stream_stays_open_between_runs(client: Any) -> None:
 
 async def test_updates_of_the_state_are_streamed(client: Any) -> None:
     thread = (await client.threads.create())["thread_id"]
-    await client.runs.wait(thread, "three", input=INPUT)
+    # Metadata of a run is part of that of its checkpoints.
+    await client.runs.wait(thread, "three", input=INPUT, metadata={"x": {"source": "update"}})
     await client.threads.update_state(thread, {"items": ["one"]}, as_node="c")
     await client.runs.wait(thread, "three", input=INPUT)
     modes = ["state_update", "lifecycle"]

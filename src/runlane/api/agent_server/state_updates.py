@@ -32,7 +32,8 @@ class StateUpdates:
             for at_us, checkpoint_id in found:
                 self._after_us = at_us
                 state = await read_state(self._database, self._key, checkpoint_id=checkpoint_id)
-                if state is not None:  # it was deleted meanwhile
+                # It may have been deleted meanwhile. The statement also finds runs with such a value in their metadata.
+                if state is not None and state["metadata"].get("source") == "update":
                     out.append(self._frame(at_us, state))
         return b"".join(out)
 
