@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
@@ -35,6 +36,10 @@ class State(TypedDict):
     log: Annotated[list[str], _joined]
 
 
+# Branches of a fan-out are executed at once: one death must not use up the files of two.
+_DYING = threading.Lock()
+
+
 def folder() -> Path:
     return Path(os.environ["CHAOS_FOLDER"])
 
@@ -43,11 +48,12 @@ def at(place: str) -> None:
     """Note that a node is here. The worker dies if the test wants that, once."""
     with (folder() / "places.log").open("a") as file:
         file.write(f"{place} {os.getpid()}\n")
-    try:
-        (folder() / f"kill-{place}").unlink()
-    except FileNotFoundError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
+    with _DYING:
+        try:
+            (folder() / f"kill-{place}").unlink()
+        except FileNotFoundError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _pass_gate(name: str) -> None:

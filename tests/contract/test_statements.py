@@ -95,6 +95,7 @@ FENCED = {
     "add_usage",
     "store_checkpoints_fenced",
     "store_checkpoint_values_fenced",
+    "keep_replaced_writes",
     "store_checkpoint_writes_fenced",
     "set_thread_results",
     "set_thread_outcomes",

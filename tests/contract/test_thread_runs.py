@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from runlane.domain.run import Status
+from runlane.domain.graph import GraphRequest, thread_ordering_key
+from runlane.domain.run import RunHook, Status
+from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import WrongState
 from runlane.store.queue.reaping import take_over
 from runlane.store.queue.record import AttemptOutcome, Finish
@@ -14,7 +17,16 @@ from runlane.store.queue.retention import delete_old
 from runlane.store.queue.revival import retry_run
 from runlane.store.queue.run_changes import cancel_run
 from runlane.store.sql.database import Session
-from runlane.store.threads.graph_writes import STORE_CHECKPOINTS, STORE_VALUES, STORE_WRITES, StoredWrite, ThreadResult
+from runlane.store.threads.cancelling import delete_thread
+from runlane.store.threads.graph_writes import (
+    STORE_CHECKPOINTS,
+    STORE_VALUES,
+    STORE_WRITES,
+    GraphWrites,
+    StoredWrite,
+    ThreadResult,
+)
+from runlane.store.threads.threads import prune_thread
 from tests.harness import Store, completed, dead, entry_of
 from tests.threads import BYTES, add_thread, add_thread_run, checkpoint_writes, thread_row
 
@@ -165,22 +177,61 @@ async def test_a_retried_run_makes_its_thread_busy_again(store: Store) -> None:
     assert await store.status(run_id) is Status.FAILED
 
 
+async def test_an_answer_is_not_retried_after_later_runs(store: Store) -> None:
+    """The thread may wait for the answer to another question by then."""
+    await add_thread(store)
+    given: dict[str, dict[str, Any]] = {"answer": {"command": {"resume": "yes"}}, "input": {"input": {"x": 1}}}
+    runs = {name: await add_thread_run(store, input=GraphRequest(**fields).to_json()) for name, fields in given.items()}
+    for ordinal, run_id in enumerate(runs.values(), 1):
+        await store.sql("update thread_runs set ordinal = :ordinal where run_id = :id", ordinal=ordinal, id=run_id)
+        await store.finish(await store.claim_one(), dead())
+    await store.sql("update threads set run_count = 3")
+    with pytest.raises(WrongState, match="has had later runs"):
+        await retry_run(store.database, runs["answer"])
+    assert await store.status(runs["answer"]) is Status.FAILED
+    await retry_run(store.database, runs["input"])
+    await store.sql("update threads set run_count = 1")
+    await retry_run(store.database, runs["answer"])
+
+
+async def _rows(store: Store, table: str) -> list[str]:
+    return sorted(repr(sorted(dict(row).items())) for row in await store.sql(f"select * from {table}"))
+
+
 async def test_a_rolled_back_run_leaves_nothing(store: Store) -> None:
     await add_thread(store)
     await add_thread_run(store)
     first = await store.claim_one()
     kept = ThreadResult("t1", "interrupted", '{"a":1}', '{"task":[]}', "interrupted")
-    await store.record(entry_of(first, completed(), graph=checkpoint_writes(1, result=kept)))
-    before = {table: await store.sql(f"select * from {table}") for table in (*TABLES, "thread_runs")}
+    written = checkpoint_writes(1, result=kept)
+    asked = [
+        StoredWrite("t1", "", "c1", "ask", -3, "", "__interrupt__", "bytes", b"one?"),
+        StoredWrite("t1", "", "c1", "ask", -4, "", "__resume__", "bytes", b"zero"),
+    ]
+    await store.record(entry_of(first, completed(), graph=replace(written, writes=(*written.writes, *asked))))
+    before = {table: await _rows(store, table) for table in (*TABLES, "thread_runs")}
     second = await add_thread_run(store, on_cancel="rollback")
     claimed = await store.claim_one()
-    # A run that resumes a graph writes to the last checkpoint of the run before it.
-    resumed = StoredWrite("t1", "", "c1", "answer", -4, "", "__resume__", "bytes", b"yes")
-    await store.record(entry_of(claimed, graph=replace(checkpoint_writes(2, parent=1), writes=(resumed,))))
+    # A run that resumes a graph writes to the last checkpoint of the run before it, and replaces questions and answers.
+    resumed = [
+        StoredWrite("t1", "", "c1", "answer", -4, "", "__resume__", "bytes", b"yes"),
+        StoredWrite("t1", "", "c1", "ask", -3, "", "__interrupt__", "bytes", b"two?"),
+        StoredWrite("t1", "", "c1", "ask", -4, "", "__resume__", "bytes", b"zero, yes"),
+    ]
+    await store.record(entry_of(claimed, graph=replace(checkpoint_writes(2, parent=1), writes=tuple(resumed))))
+    await store.record(entry_of(claimed, graph=GraphWrites(writes=tuple(resumed))))
+    waiting = await add_thread_run(store, on_cancel="rollback")
+    await cancel_run(store.database, waiting)
+    # The rollback of a run that waits does not touch what is kept for this one.
+    (shown,) = await store.sql(
+        "select value from checkpoint_writes where task_id = 'ask' and channel = '__interrupt__' "
+        "and checkpoint_id = 'c1'"
+    )
+    assert bytes(shown["value"]) == b"two?"
     await cancel_run(store.database, second)
     result = ThreadResult("t1", "idle", '{"a":2}')
     await store.record(entry_of(claimed, CANCELLED, graph=checkpoint_writes(3, parent=2, result=result)))
-    assert {table: await store.sql(f"select * from {table}") for table in before} == before
+    assert {table: await _rows(store, table) for table in before} == before
     row = await thread_row(store)
     assert (row["status"], row["open_runs"], row["state_values"]) == ("interrupted", 0, '{"a":1}')
     assert await store.status(second) is Status.CANCELLED
@@ -279,3 +330,35 @@ async def test_threads_of_other_tenants_are_left_alone(store: Store) -> None:
     assert (await thread_row(store, key))["status"] == "error"
     row = await thread_row(store)
     assert (row["status"], row["open_runs"]) == ("idle", 1)
+
+
+async def test_a_pruned_thread_keeps_no_replaced_question(store: Store) -> None:
+    await add_thread(store)
+    for number, question in enumerate((b"one?", b"two?")):
+        await add_thread_run(store)
+        asked = StoredWrite("t1", "", "c0", "ask", -3, "", "__interrupt__", "bytes", question)
+        written = checkpoint_writes(0) if number == 0 else GraphWrites()
+        graph = replace(written, writes=(*written.writes, asked))
+        await store.record(entry_of(await store.claim_one(), completed(), graph=graph))
+    assert await store.count("checkpoint_writes") == 3
+    assert await prune_thread(store.database, DEFAULT_TENANT, "t1")
+    rows = await store.sql("select checkpoint_id, value from checkpoint_writes where task_id = 'ask'")
+    assert [(row["checkpoint_id"], bytes(row["value"])) for row in rows] == [("c0", b"two?")]
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "completed"])
+async def test_an_operation_is_deleted_with_its_thread(store: Store, ends: str) -> None:
+    """A worker that updates the state of a thread leaves nothing of a thread that was deleted meanwhile."""
+    await add_thread(store)
+    operations = [
+        await store.add(ordering_key=thread_ordering_key(DEFAULT_TENANT, "t1"), hooks=RunHook.THREAD) for _ in range(2)
+    ]
+    await store.sql("update threads set open_runs = 2")
+    claimed = await store.claim_one()
+    await delete_thread(store.database, DEFAULT_TENANT, "t1", actor="test")
+    assert [await store.status(run_id) for run_id in operations] == [Status.RUNNING, Status.CANCELLED]
+    await store.record(entry_of(claimed, graph=checkpoint_writes(1)))
+    finish = CANCELLED if ends == "cancelled" else completed()
+    await store.record(entry_of(claimed, finish, graph=checkpoint_writes(2, parent=1)))
+    assert await counts(store) == [0, 0, 0]
+    assert (await store.count("threads"), (await store.get(operations[0])).status) == (0, Status(ends))

@@ -217,6 +217,22 @@ async def test_an_answer_without_a_question_fails(process: Process) -> None:
     assert "is not open" in run.error["message"]
 
 
+async def test_a_retried_answer_without_a_question_fails_again(process: Process) -> None:
+    """It does not pass the breakpoint at which the thread has stopped."""
+    thread = await _hosted(process, _three())
+    await process.end(await thread.start(input=INPUT, interrupt_before=["b"]))
+    before = await thread.row()
+    run_id = await thread.start(command={"resume": {"0" * 32: "yes"}})
+    for _ in range(2):
+        run = await process.end(run_id)
+        assert run.error is not None
+        assert run.error["type"] == "UnknownInterruptError"
+        row = await thread.row()
+        assert [row[name] for name in ("status", "state_values")] == ["interrupted", before["state_values"]]
+        await process.app.retry(run_id)
+    assert (await process.end(run_id)).status is Status.FAILED
+
+
 async def test_null_is_an_answer(process: Process) -> None:
     thread = await _hosted(process, _chain(a=_node("a"), ask=ask))
     await process.end(await thread.start(input=INPUT))

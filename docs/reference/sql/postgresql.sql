@@ -1027,6 +1027,13 @@ INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_i
     $6::VARCHAR, $7::VARCHAR, $8::INTEGER, ((date_part('epoch', clock_timestamp()) * 1000000)::bigint + $9::BIGINT), 1,
     $10::BOOLEAN, $11::VARCHAR, $12::VARCHAR, (date_part('epoch', clock_timestamp()) * 1000000)::bigint);
 
+-- add_operation_of_deleted_thread
+-- Note an operation in its thread, so that the thread is deleted with the end of the operation.
+INSERT INTO thread_runs (run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, created_at,
+    updated_at) VALUES ($1::VARCHAR, $2::VARCHAR, $3::VARCHAR, 0, $4::VARCHAR, $5::VARCHAR, 'enqueue',
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (date_part('epoch', clock_timestamp()) *
+    1000000)::bigint);
+
 -- add_pending_outcomes
 -- Add events and triggers to be evaluated.
 INSERT INTO event_outcomes (event_id, trigger, tenant, outcome, created_at) SELECT batch.event_id, batch.trigger,
@@ -3116,6 +3123,11 @@ WHERE runs.worker_id = workers.id AND runs.status = 'running'));
 -- Delete the quotas of a deleted tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = $1::VARCHAR;
 
+-- delete_replaced_writes
+-- Delete writes of a thread that later runs have replaced.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = $1::VARCHAR AND (checkpoint_writes.checkpoint_id LIKE '%'
+    || $2::VARCHAR || '%');
+
 -- delete_result
 -- Delete the result of a run that is retried.
 DELETE FROM run_results WHERE run_results.run_id = $1::VARCHAR;
@@ -3339,10 +3351,16 @@ DELETE FROM webhook_sources WHERE webhook_sources.tenant = $1::VARCHAR;
 DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = $1::VARCHAR AND checkpoint_writes.run_id = any
     ($2::TEXT[]);
 
+-- delete_writes_replaced_by_run
+-- Delete the kept questions and answers that a run had replaced.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = $1::VARCHAR AND replace(checkpoint_writes.checkpoint_id,
+    $2::VARCHAR || $3::VARCHAR, $4::VARCHAR) != checkpoint_writes.checkpoint_id;
+
 -- delete_writes_without_checkpoint
 -- Delete writes of a thread whose checkpoint was deleted.
-DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = $1::VARCHAR AND ((checkpoint_writes.ns,
-    checkpoint_writes.checkpoint_id) NOT IN (SELECT checkpoints.ns, checkpoints.id
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = $1::VARCHAR AND (checkpoint_writes.checkpoint_id NOT LIKE
+    '%' || $2::VARCHAR || '%') AND ((checkpoint_writes.ns, checkpoint_writes.checkpoint_id) NOT IN (SELECT
+    checkpoints.ns, checkpoints.id
 FROM checkpoints
 WHERE checkpoints.thread = $1::VARCHAR));
 
@@ -4543,6 +4561,31 @@ UPDATE runs SET last_seq=(runs.last_seq + batch.events), due_at=batch.due_at FRO
 -- keep_expired_threads
 -- Keep threads whose old checkpoints were deleted until they are used again.
 UPDATE threads SET expires_at=$1::BIGINT WHERE threads.key = any ($2::TEXT[]);
+
+-- keep_replaced_writes
+-- Keep the questions and answers of earlier runs that an attempt replaces, for a rollback of its run.
+INSERT INTO checkpoint_writes (run_id, thread, ns, checkpoint_id, task_id, index, task_path, channel, encoding, value)
+    SELECT checkpoint_writes.run_id, checkpoint_writes.thread, checkpoint_writes.ns, checkpoint_writes.checkpoint_id ||
+    $1::VARCHAR || batch.run_id AS anon_1, checkpoint_writes.task_id, checkpoint_writes.index,
+    checkpoint_writes.task_path, checkpoint_writes.channel, checkpoint_writes.encoding, checkpoint_writes.value
+FROM unnest($2::TEXT[], $3::INTEGER[], $4::TEXT[], $5::TEXT[], $6::TEXT[], $7::TEXT[], $8::INTEGER[]) AS batch(run_id,
+    attempt, thread, ns, checkpoint_id, task_id, index) JOIN runs ON runs.id = batch.run_id AND runs.attempt =
+    batch.attempt JOIN checkpoint_writes ON checkpoint_writes.thread = batch.thread AND checkpoint_writes.ns = batch.ns
+    AND checkpoint_writes.checkpoint_id = batch.checkpoint_id AND checkpoint_writes.task_id = batch.task_id AND
+    checkpoint_writes.index = batch.index
+WHERE checkpoint_writes.run_id IS DISTINCT FROM batch.run_id ON CONFLICT DO NOTHING;
+
+-- keep_replaced_writes (one member)
+INSERT INTO checkpoint_writes (run_id, thread, ns, checkpoint_id, task_id, index, task_path, channel, encoding, value)
+    SELECT checkpoint_writes.run_id, checkpoint_writes.thread, checkpoint_writes.ns, checkpoint_writes.checkpoint_id ||
+    $1::VARCHAR || batch.run_id AS anon_1, checkpoint_writes.task_id, checkpoint_writes.index,
+    checkpoint_writes.task_path, checkpoint_writes.channel, checkpoint_writes.encoding, checkpoint_writes.value
+FROM (SELECT $2::VARCHAR AS run_id, $3::INTEGER AS attempt, $4::VARCHAR AS thread, $5::VARCHAR AS ns, $6::VARCHAR AS
+    checkpoint_id, $7::VARCHAR AS task_id, $8::INTEGER AS index) AS batch JOIN runs ON runs.id = batch.run_id AND
+    runs.attempt = batch.attempt JOIN checkpoint_writes ON checkpoint_writes.thread = batch.thread AND
+    checkpoint_writes.ns = batch.ns AND checkpoint_writes.checkpoint_id = batch.checkpoint_id AND
+    checkpoint_writes.task_id = batch.task_id AND checkpoint_writes.index = batch.index
+WHERE checkpoint_writes.run_id IS DISTINCT FROM batch.run_id ON CONFLICT DO NOTHING;
 
 -- key_of_run
 -- Read the ordering key of a run.
@@ -7984,6 +8027,18 @@ FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
 WHERE schedule_firings.schedule_uid = any ($1::TEXT[]) AND schedule_firings.open ORDER BY schedule_firings.schedule_uid,
     schedule_firings.slot;
 
+-- open_operations_of_thread
+-- Find the operations on the state of a thread that have not ended.
+SELECT runs.id, runs.status
+FROM runs
+WHERE runs.ordering_key = $1::VARCHAR AND runs.holds_key AND (runs.id NOT IN (SELECT thread_runs.run_id
+FROM thread_runs
+WHERE thread_runs.thread = $2::VARCHAR)) UNION ALL SELECT runs.id, runs.status
+FROM runs
+WHERE runs.ordering_key = $1::VARCHAR AND runs.status = 'blocked' AND (runs.id NOT IN (SELECT thread_runs.run_id
+FROM thread_runs
+WHERE thread_runs.thread = $2::VARCHAR));
+
 -- open_questions
 -- Count the questions that wait for a person, for metrics.
 SELECT count(*) AS n, coalesce((SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
@@ -7991,6 +8046,24 @@ SELECT count(*) AS n, coalesce((SELECT (date_part('epoch', clock_timestamp()) * 
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2) + 900000000) AS due
 FROM run_waits
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
+
+-- open_questions_of_thread
+-- Check whether a run that has not ended has asked a question in its thread.
+SELECT checkpoint_writes.task_id
+FROM checkpoint_writes
+WHERE checkpoint_writes.thread = $1::VARCHAR AND checkpoint_writes.channel = '__interrupt__' AND
+    checkpoint_writes.run_id IN (SELECT thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = $1::VARCHAR AND (runs.status NOT IN ('completed', 'failed', 'cancelled')))
+LIMIT 1;
+
+-- open_runs_of_deleted_thread
+-- Check whether a thread is deleted with the end of a run of it that was cancelled.
+SELECT thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = $1::VARCHAR AND thread_runs.on_cancel = 'rollback' AND thread_runs.on_completion = 'delete'
+    AND (runs.status NOT IN ('completed', 'failed', 'cancelled'))
+LIMIT 1;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -8770,10 +8843,10 @@ FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run
 WHERE runs.id = any ($1::TEXT[]) ORDER BY runs.id;
 
 -- read_failed_thread_runs
--- Find which failed runs are runs of threads, and not operations on their state.
+-- Find which failed runs leave an error in their threads.
 SELECT thread_runs.run_id, thread_runs.thread
-FROM thread_runs
-WHERE thread_runs.run_id = any ($1::TEXT[]);
+FROM thread_runs JOIN run_results ON run_results.run_id = thread_runs.run_id
+WHERE thread_runs.run_id = any ($1::TEXT[]) AND coalesce(run_results.error, 'none') NOT LIKE $2::VARCHAR;
 
 -- read_firings
 -- Read some firings of a schedule.
@@ -9174,6 +9247,13 @@ WHERE run_steps.run_id = $1::VARCHAR AND run_steps.no IS NOT NULL AND (run_steps
 FROM run_steps AS snapshot
 WHERE snapshot.run_id = $1::VARCHAR AND snapshot.path = '_cursor'), 0)) ORDER BY run_steps.no, CASE WHEN (run_steps.path
     = '_cursor') THEN 0 ELSE 1 END;
+
+-- read_request_before_later_runs
+-- Read the request of a run if its thread has had later runs.
+SELECT run_inputs.input
+FROM thread_runs JOIN threads ON threads.key = thread_runs.thread JOIN run_inputs ON run_inputs.run_id =
+    thread_runs.run_id
+WHERE thread_runs.run_id = $1::VARCHAR AND thread_runs.ordinal < threads.run_count;
 
 -- read_run
 -- Read a run with its input, result and error.
@@ -9850,6 +9930,16 @@ FROM (SELECT $1::VARCHAR AS event_id, $2::VARCHAR AS trigger, $3::VARCHAR AS ten
 WHERE true ON CONFLICT (event_id, trigger) DO UPDATE SET outcome = 'pending', reason = $4::VARCHAR, decided_at =
     $5::BIGINT, claimed_until = 0 WHERE event_outcomes.outcome IN ('filtered', 'failed');
 
+-- reported_questions_of_thread
+-- Check whether the last events of a run that has not ended report a question.
+SELECT run_events.seq
+FROM run_events JOIN runs ON runs.id = run_events.run_id
+WHERE run_events.run_id IN (SELECT thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = $1::VARCHAR AND (runs.status NOT IN ('completed', 'failed', 'cancelled'))) AND
+    run_events.type = 'graph_stream' AND run_events.seq > runs.last_seq - 20 AND run_events.data LIKE $2::VARCHAR
+LIMIT 1;
+
 -- request_drain
 -- Request that a worker claims no more runs.
 UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, (date_part('epoch', clock_timestamp()) *
@@ -9895,6 +9985,17 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
     assistants.updated_at, graphs.error
 FROM assistants LEFT OUTER JOIN graphs ON graphs.id = assistants.graph_id
 WHERE assistants.tenant = $1::VARCHAR AND assistants.id = any ($2::TEXT[]);
+
+-- restore_writes_replaced_by_run
+-- Restore the questions and answers of earlier runs that a run has replaced.
+INSERT INTO checkpoint_writes (thread, ns, checkpoint_id, task_id, index, task_path, channel, encoding, value, run_id)
+    SELECT checkpoint_writes.thread, checkpoint_writes.ns, replace(checkpoint_writes.checkpoint_id, $1::VARCHAR ||
+    $2::VARCHAR, $3::VARCHAR) AS replace_1, checkpoint_writes.task_id, checkpoint_writes.index,
+    checkpoint_writes.task_path, checkpoint_writes.channel, checkpoint_writes.encoding, checkpoint_writes.value,
+    checkpoint_writes.run_id
+FROM checkpoint_writes
+WHERE checkpoint_writes.thread = $4::VARCHAR AND replace(checkpoint_writes.checkpoint_id, $1::VARCHAR || $2::VARCHAR,
+    $3::VARCHAR) != checkpoint_writes.checkpoint_id ON CONFLICT DO NOTHING;
 
 -- resume_run
 -- Requeue a suspended run after an answer, and number the event of the answer.
@@ -12656,6 +12757,15 @@ FROM event_rates
 WHERE event_rates.key = ($1::VARCHAR || webhook_sources.tenant || $2::VARCHAR || webhook_sources.name))) ORDER BY
     webhook_sources.name
 LIMIT 5;
+
+-- updates_of_thread
+-- Find the checkpoints of a thread that updates of its state have stored between two times.
+SELECT checkpoints.id, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = $1::VARCHAR AND checkpoints.ns = $2::VARCHAR AND checkpoints.created_at > $3::BIGINT AND
+    checkpoints.created_at < $4::BIGINT AND checkpoints.metadata LIKE $5::VARCHAR ORDER BY checkpoints.created_at,
+    checkpoints.id
+LIMIT 10;
 
 -- use_fair_shares
 -- Let all runs of a tenant that uses fairness keys get start tags.

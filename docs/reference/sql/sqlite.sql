@@ -409,6 +409,11 @@ WHERE 1 = 1 ON CONFLICT (run_id) DO NOTHING;
 INSERT INTO webhook_deliveries (id, message_id, endpoint_id, tenant, type, run_id, status, max_tries, next_at, fence,
     neutral, replay_of, body, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, (now_us() + ?), 1, ?, ?, ?, now_us());
 
+-- add_operation_of_deleted_thread
+-- Note an operation in its thread, so that the thread is deleted with the end of the operation.
+INSERT INTO thread_runs (run_id, thread, tenant, ordinal, assistant_id, metadata, multitask_strategy, created_at,
+    updated_at) VALUES (?, ?, ?, 0, ?, ?, 'enqueue', now_us(), now_us());
+
 -- add_pending_outcomes
 -- Add events and triggers to be evaluated.
 INSERT INTO event_outcomes (event_id, "trigger", tenant, outcome, created_at) SELECT batch.event_id, batch."trigger",
@@ -2189,6 +2194,11 @@ WHERE runs.worker_id = workers.id AND runs.status = 'running'));
 -- Delete the quotas of a deleted tenant.
 DELETE FROM tenant_quotas WHERE tenant_quotas.tenant = ?;
 
+-- delete_replaced_writes
+-- Delete writes of a thread that later runs have replaced.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = ? AND (checkpoint_writes.checkpoint_id LIKE '%' || ? ||
+    '%');
+
 -- delete_result
 -- Delete the result of a run that is retried.
 DELETE FROM run_results WHERE run_results.run_id = ?;
@@ -2407,10 +2417,15 @@ DELETE FROM webhook_sources WHERE webhook_sources.tenant = ?;
 DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = ? AND checkpoint_writes.run_id in (select value from
     json_each(?));
 
+-- delete_writes_replaced_by_run
+-- Delete the kept questions and answers that a run had replaced.
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = ? AND replace(checkpoint_writes.checkpoint_id, ? || ?, ?)
+    != checkpoint_writes.checkpoint_id;
+
 -- delete_writes_without_checkpoint
 -- Delete writes of a thread whose checkpoint was deleted.
-DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = ? AND ((checkpoint_writes.ns,
-    checkpoint_writes.checkpoint_id) NOT IN (SELECT checkpoints.ns, checkpoints.id
+DELETE FROM checkpoint_writes WHERE checkpoint_writes.thread = ? AND (checkpoint_writes.checkpoint_id NOT LIKE '%' || ?
+    || '%') AND ((checkpoint_writes.ns, checkpoint_writes.checkpoint_id) NOT IN (SELECT checkpoints.ns, checkpoints.id
 FROM checkpoints
 WHERE checkpoints.thread = ?));
 
@@ -3513,6 +3528,21 @@ FROM json_each(?) AS batch_members) AS batch WHERE runs.id = batch.id RETURNING 
 -- keep_expired_threads
 -- Keep threads whose old checkpoints were deleted until they are used again.
 UPDATE threads SET expires_at=? WHERE threads."key" in (select value from json_each(?));
+
+-- keep_replaced_writes
+-- Keep the questions and answers of earlier runs that an attempt replaces, for a rollback of its run.
+INSERT INTO checkpoint_writes (run_id, thread, ns, checkpoint_id, task_id, "index", task_path, channel, encoding, value)
+    SELECT checkpoint_writes.run_id, checkpoint_writes.thread, checkpoint_writes.ns, checkpoint_writes.checkpoint_id ||
+    ? || batch.run_id AS anon_1, checkpoint_writes.task_id, checkpoint_writes."index", checkpoint_writes.task_path,
+    checkpoint_writes.channel, checkpoint_writes.encoding, checkpoint_writes.value
+FROM (SELECT json_extract(value, '$[0]') AS run_id, json_extract(value, '$[1]') AS attempt, json_extract(value, '$[2]')
+    AS thread, json_extract(value, '$[3]') AS ns, json_extract(value, '$[4]') AS checkpoint_id, json_extract(value,
+    '$[5]') AS task_id, json_extract(value, '$[6]') AS "index"
+FROM json_each(?) AS batch_members) AS batch JOIN runs ON runs.id = batch.run_id AND runs.attempt = batch.attempt JOIN
+    checkpoint_writes ON checkpoint_writes.thread = batch.thread AND checkpoint_writes.ns = batch.ns AND
+    checkpoint_writes.checkpoint_id = batch.checkpoint_id AND checkpoint_writes.task_id = batch.task_id AND
+    checkpoint_writes."index" = batch."index"
+WHERE checkpoint_writes.run_id IS NOT batch.run_id ON CONFLICT DO NOTHING;
 
 -- key_of_run
 -- Read the ordering key of a run.
@@ -6604,12 +6634,42 @@ FROM schedule_firings LEFT OUTER JOIN runs ON runs.id = schedule_firings.run_id
 WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND schedule_firings.open = 1 ORDER BY
     schedule_firings.schedule_uid, schedule_firings.slot;
 
+-- open_operations_of_thread
+-- Find the operations on the state of a thread that have not ended.
+SELECT runs.id, runs.status
+FROM runs
+WHERE runs.ordering_key = ? AND runs.holds_key = 1 AND (runs.id NOT IN (SELECT thread_runs.run_id
+FROM thread_runs
+WHERE thread_runs.thread = ?)) UNION ALL SELECT runs.id, runs.status
+FROM runs
+WHERE runs.ordering_key = ? AND runs.status = 'blocked' AND (runs.id NOT IN (SELECT thread_runs.run_id
+FROM thread_runs
+WHERE thread_runs.thread = ?));
+
 -- open_questions
 -- Count the questions that wait for a person, for metrics.
 SELECT count(*) AS n, coalesce((SELECT now_us() AS now_us_1) - min(run_waits.opened_at), 0) AS oldest_us,
     count(run_waits.due_at) FILTER (WHERE run_waits.due_at < (SELECT now_us() AS now_us_2) + 900000000) AS due
 FROM run_waits
 WHERE run_waits.kind = 'human' AND run_waits.answered_at IS NULL AND run_waits.settled_at IS NULL;
+
+-- open_questions_of_thread
+-- Check whether a run that has not ended has asked a question in its thread.
+SELECT checkpoint_writes.task_id
+FROM checkpoint_writes
+WHERE checkpoint_writes.thread = ? AND checkpoint_writes.channel = '__interrupt__' AND checkpoint_writes.run_id IN
+    (SELECT thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'cancelled')))
+LIMIT 1 OFFSET ?;
+
+-- open_runs_of_deleted_thread
+-- Check whether a thread is deleted with the end of a run of it that was cancelled.
+SELECT thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = ? AND thread_runs.on_cancel = 'rollback' AND thread_runs.on_completion = 'delete' AND
+    (runs.status NOT IN ('completed', 'failed', 'cancelled'))
+LIMIT 1 OFFSET ?;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -7255,10 +7315,10 @@ FROM runs JOIN run_inputs ON run_inputs.run_id = runs.id JOIN run_results ON run
 WHERE runs.id in (select value from json_each(?)) ORDER BY runs.id;
 
 -- read_failed_thread_runs
--- Find which failed runs are runs of threads, and not operations on their state.
+-- Find which failed runs leave an error in their threads.
 SELECT thread_runs.run_id, thread_runs.thread
-FROM thread_runs
-WHERE thread_runs.run_id in (select value from json_each(?));
+FROM thread_runs JOIN run_results ON run_results.run_id = thread_runs.run_id
+WHERE thread_runs.run_id in (select value from json_each(?)) AND coalesce(run_results.error, 'none') NOT LIKE ?;
 
 -- read_firings
 -- Read some firings of a schedule.
@@ -7548,6 +7608,13 @@ WHERE run_steps.run_id = ? AND run_steps.no IS NOT NULL AND (run_steps.path = '_
 FROM run_steps AS snapshot
 WHERE snapshot.run_id = ? AND snapshot.path = '_cursor'), 0)) ORDER BY run_steps.no, CASE WHEN (run_steps.path =
     '_cursor') THEN 0 ELSE 1 END;
+
+-- read_request_before_later_runs
+-- Read the request of a run if its thread has had later runs.
+SELECT run_inputs.input
+FROM thread_runs JOIN threads ON threads."key" = thread_runs.thread JOIN run_inputs ON run_inputs.run_id =
+    thread_runs.run_id
+WHERE thread_runs.run_id = ? AND thread_runs.ordinal < threads.run_count;
 
 -- read_run
 -- Read a run with its input, result and error.
@@ -8092,6 +8159,16 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT (event_id, "trigger") DO UPDATE SET outcome = 'pending', reason = ?, decided_at = ?,
     claimed_until = 0 WHERE event_outcomes.outcome IN ('filtered', 'failed');
 
+-- reported_questions_of_thread
+-- Check whether the last events of a run that has not ended report a question.
+SELECT run_events.seq
+FROM run_events JOIN runs ON runs.id = run_events.run_id
+WHERE run_events.run_id IN (SELECT thread_runs.run_id
+FROM thread_runs JOIN runs ON runs.id = thread_runs.run_id
+WHERE thread_runs.thread = ? AND (runs.status NOT IN ('completed', 'failed', 'cancelled'))) AND run_events.type =
+    'graph_stream' AND run_events.seq > runs.last_seq - 20 AND run_events.data LIKE ?
+LIMIT 1 OFFSET ?;
+
 -- request_drain
 -- Request that a worker claims no more runs.
 UPDATE workers SET drain_requested_at=coalesce(workers.drain_requested_at, now_us()) WHERE workers.id = ? AND
@@ -8125,6 +8202,16 @@ SELECT assistants.tenant, assistants.id, assistants.graph_id, assistants.name, a
     assistants.updated_at, graphs.error
 FROM assistants LEFT OUTER JOIN graphs ON graphs.id = assistants.graph_id
 WHERE assistants.tenant = ? AND assistants.id in (select value from json_each(?));
+
+-- restore_writes_replaced_by_run
+-- Restore the questions and answers of earlier runs that a run has replaced.
+INSERT INTO checkpoint_writes (thread, ns, checkpoint_id, task_id, "index", task_path, channel, encoding, value, run_id)
+    SELECT checkpoint_writes.thread, checkpoint_writes.ns, replace(checkpoint_writes.checkpoint_id, ? || ?, ?) AS
+    replace_1, checkpoint_writes.task_id, checkpoint_writes."index", checkpoint_writes.task_path,
+    checkpoint_writes.channel, checkpoint_writes.encoding, checkpoint_writes.value, checkpoint_writes.run_id
+FROM checkpoint_writes
+WHERE checkpoint_writes.thread = ? AND replace(checkpoint_writes.checkpoint_id, ? || ?, ?) !=
+    checkpoint_writes.checkpoint_id ON CONFLICT DO NOTHING;
 
 -- resume_run
 -- Requeue a suspended run after an answer, and number the event of the answer.
@@ -10380,6 +10467,14 @@ WHERE webhook_sources.enabled = 1 AND webhook_sources.created_at < now_us() - 86
 FROM event_rates
 WHERE event_rates."key" = (? || webhook_sources.tenant || ? || webhook_sources.name))) ORDER BY webhook_sources.name
 LIMIT 5 OFFSET ?;
+
+-- updates_of_thread
+-- Find the checkpoints of a thread that updates of its state have stored between two times.
+SELECT checkpoints.id, checkpoints.created_at
+FROM checkpoints
+WHERE checkpoints.thread = ? AND checkpoints.ns = ? AND checkpoints.created_at > ? AND checkpoints.created_at < ? AND
+    checkpoints.metadata LIKE ? ORDER BY checkpoints.created_at, checkpoints.id
+LIMIT 10 OFFSET ?;
 
 -- use_fair_shares
 -- Let all runs of a tenant that uses fairness keys get start tags.

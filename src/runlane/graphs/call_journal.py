@@ -1,7 +1,7 @@
 """The journal of the model calls of a run of a graph: one row for each answer, stored before the node continues.
 
-A call is identified by its task, its messages and options, and its number among equal calls. The id of a task is the
-same in every attempt that starts from the same checkpoint, so a repeated node finds the answers of the previous
+A call is identified by its task, its model, messages and options, and its number among equal calls. The id of a task is
+the same in every attempt that starts from the same checkpoint, so a repeated node finds the answers of the previous
 attempt.
 """
 

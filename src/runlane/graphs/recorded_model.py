@@ -6,7 +6,7 @@ A live answer streams as that of the model itself. A stored one arrives in one c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -55,7 +55,7 @@ class RecordedChatModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        call = _Call.begin(messages, stop, kwargs)
+        call = _Call.begin(self.inner, messages, stop, kwargs)
         stored = None if call is None else await call.find()
         if stored is not None:
             return ChatResult(generations=[ChatGeneration(message=stored)])
@@ -71,13 +71,13 @@ class RecordedChatModel(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        call = _Call.begin(messages, stop, kwargs)
+        call = _Call.begin(self.inner, messages, stop, kwargs)
         stored = None if call is None else await call.find()
         if stored is not None:
             yield ChatGenerationChunk(message=_chunk(stored))
             return
         whole: Any = None
-        if type(self.inner)._astream is BaseChatModel._astream:  # noqa: SLF001
+        if not _streams(self.inner):
             result = await self.inner._agenerate(messages, stop, run_manager, **kwargs)  # noqa: SLF001
             whole = _chunk(result.generations[0].message)
             yield ChatGenerationChunk(message=whole)
@@ -88,6 +88,30 @@ class RecordedChatModel(BaseChatModel):
         if call is not None and whole is not None:
             await call.keep(message_chunk_to_message(whole))
 
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        call = _Call.begin(self.inner, messages, stop, kwargs)
+        stored = None if call is None else call.wait(call.find())
+        if stored is not None:
+            yield ChatGenerationChunk(message=_chunk(stored))
+            return
+        whole: Any = None
+        if type(self.inner)._stream is BaseChatModel._stream:  # noqa: SLF001
+            result = self.inner._generate(messages, stop, run_manager, **kwargs)  # noqa: SLF001
+            whole = _chunk(result.generations[0].message)
+            yield ChatGenerationChunk(message=whole)
+        else:
+            for chunk in self.inner._stream(messages, stop, run_manager, **kwargs):  # noqa: SLF001
+                whole = chunk.message if whole is None else whole + chunk.message
+                yield chunk
+        if call is not None and whole is not None:
+            call.wait(call.keep(message_chunk_to_message(whole)))
+
     def _generate(
         self,
         messages: list[BaseMessage],
@@ -95,7 +119,7 @@ class RecordedChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        call = _Call.begin(messages, stop, kwargs)
+        call = _Call.begin(self.inner, messages, stop, kwargs)
         stored = None if call is None else call.wait(call.find())
         if stored is not None:
             return ChatResult(generations=[ChatGeneration(message=stored)])
@@ -115,7 +139,11 @@ class _Call:
 
     @classmethod
     def begin(
-        cls, messages: Sequence[BaseMessage], stop: Sequence[str] | None, options: dict[str, Any]
+        cls,
+        model: BaseChatModel,
+        messages: Sequence[BaseMessage],
+        stop: Sequence[str] | None,
+        options: dict[str, Any],
     ) -> _Call | None:
         """Return the call, or None outside of a hosted run."""
         journal = current_journal.get()
@@ -124,7 +152,7 @@ class _Call:
         path: str = get_config().get("configurable", {}).get("checkpoint_ns") or ""
         # Ids of messages are random where the state has none, so they do not identify a call.
         shown = [message.model_dump(exclude={"id"}) for message in messages]
-        return cls(journal, path, to_json([shown, stop, sorted(options.items())]))
+        return cls(journal, path, to_json([_identity(model), shown, stop, sorted(options.items())]))
 
     async def find(self) -> BaseMessage | None:
         payload = await self._journal.find(self._path, self._key)
@@ -140,6 +168,18 @@ class _Call:
     def wait(self, coroutine: Any) -> Any:
         """Wait in the thread of a plain node."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._journal.loop).result()
+
+
+def _streams(model: BaseChatModel) -> bool:
+    """Return whether a model streams its answers. The stream of one with `_stream` alone is read in a thread."""
+    known = type(model)
+    return (known._astream, known._stream) != (BaseChatModel._astream, BaseChatModel._stream)  # noqa: SLF001
+
+
+def _identity(model: BaseChatModel) -> list[Any]:
+    """Return the kind and the parameters of a model: two models may be asked the same."""
+    parameters = cast("dict[str, Any]", model._get_ls_params())  # noqa: SLF001 - as tracers identify a model
+    return [type(model).__qualname__, sorted((name, value) for name, value in parameters.items())]
 
 
 def _chunk(message: BaseMessage) -> AIMessageChunk:

@@ -31,7 +31,10 @@ Nodes = Sequence[str] | Literal["*"]
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """The memo of an attempt for later ones: the question that its answer is for, and whether its command is stored."""
+    """The memo of an attempt for later ones: the questions that its answers are for, and whether its command is stored.
+
+    Answers by id name their questions themselves, and are in the memo as evidence that an attempt has begun.
+    """
 
     answers: str | None = None
     applied: bool = False
@@ -91,7 +94,7 @@ async def start_point(graph: Graph, config: RunnableConfig, claimed: Claimed, re
     answers: Mapping[str, Any] | None = None
     if "resume" in request.command:
         open_ids = [interrupt.id for interrupt in (await graph.aget_state(config)).interrupts]
-        memo, answers = _answers(command.resume, open_ids, memo, first=claimed.attempt == 1)
+        memo, answers = _answers(command.resume, open_ids, memo)
     if memo.applied:
         command = Command()
     if answers is not None:
@@ -100,10 +103,13 @@ async def start_point(graph: Graph, config: RunnableConfig, claimed: Claimed, re
     return StartPoint(None if is_empty and claimed.attempt > 1 else command, config, memo)
 
 
-def _answers(resume: Any, open_ids: Sequence[str], memo: Memo, *, first: bool) -> tuple[Memo, Mapping[str, Any] | None]:
+def _answers(resume: Any, open_ids: Sequence[str], memo: Memo) -> tuple[Memo, Mapping[str, Any] | None]:
     """Return the answers by question. None leaves the answer as it is, for questions that have no ids of their own."""
+    # Without a memo, no earlier attempt has stored anything.
+    first = memo.answers is None
     if _is_map(resume):
         answers = cast("Mapping[str, Any]", resume)
+        memo = replace(memo, answers=",".join(sorted(answers)))
     elif memo.answers is not None:
         answers = {memo.answers: resume}
     elif len(open_ids) == 1 and _is_id(open_ids[0]):

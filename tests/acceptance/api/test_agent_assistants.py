@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from langgraph_sdk.errors import ConflictError, NotFoundError, UnprocessableEntityError
+from langgraph_sdk.errors import APIStatusError, ConflictError, NotFoundError, UnprocessableEntityError
 
+from runlane.api.agent_server import deletion
+from runlane.errors import Unavailable
 from tests.acceptance.api.agent_client import HostedGraph, host, lacking, langgraph_client, stranger_key
 from tests.acceptance.api.serving import Api
 
@@ -59,6 +61,37 @@ async def test_versions_of_an_assistant(idle_api: Api) -> None:
         await client.assistants.delete(mine)
         with pytest.raises(NotFoundError):
             await client.assistants.get(mine)
+
+
+async def test_an_assistant_is_deleted_with_its_threads(idle_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await host(idle_api)
+    async with langgraph_client(idle_api) as client:
+        mine, other = [(await client.assistants.create("three"))["assistant_id"] for _ in range(2)]
+        threads: list[str] = []
+        for assistant_id in (mine, mine, other, "three"):
+            thread = (await client.threads.create())["thread_id"]
+            await client.runs.create(thread, assistant_id, input={})
+            threads.append(thread)
+        with pytest.raises(ConflictError, match="is the default"):
+            await client.assistants.delete("three", delete_threads=True)
+        # The request breaks off after the first thread, and is sent again.
+        remove_thread = deletion.remove_thread
+
+        async def break_off(*arguments: Any) -> None:
+            await remove_thread(*arguments)
+            raise Unavailable("The connection is lost.")
+
+        monkeypatch.setattr(deletion, "remove_thread", break_off)
+        with pytest.raises(APIStatusError):
+            await client.assistants.delete(mine, delete_threads=True)
+        monkeypatch.undo()
+        assert await client.threads.count() == 3
+        await client.assistants.delete(mine, delete_threads=True)
+        assert sorted(item["thread_id"] for item in await client.threads.search()) == sorted(threads[2:])
+        with pytest.raises(NotFoundError):
+            await client.assistants.get(mine)
+        await client.assistants.delete(other)
+        assert await client.threads.count() == 2
 
 
 async def test_searches_have_pages(idle_api: Api) -> None:

@@ -199,3 +199,37 @@ async def test_a_thread_stream_stays_open_between_runs(client: Any) -> None:
             break
     assert [part.event for part in later] == ["values", "end"]
     assert later[0].id == numbered[-1]
+
+
+async def test_updates_of_the_state_are_streamed(client: Any) -> None:
+    thread = (await client.threads.create())["thread_id"]
+    # Metadata of a run is part of that of its checkpoints.
+    await client.runs.wait(thread, "three", input=INPUT, metadata={"x": {"source": "update"}})
+    await client.threads.update_state(thread, {"items": ["one"]}, as_node="c")
+    await client.runs.wait(thread, "three", input=INPUT)
+    modes = ["state_update", "lifecycle"]
+    seen: list[Any] = []
+    async for part in await client.threads.join_stream(thread, last_event_id="-", stream_mode=modes):
+        seen.append(part)
+        if [one.event for one in seen].count("end") == 2:
+            break
+    assert [part.event for part in seen] == ["metadata", "end", "state_update", "metadata", "end"]
+    (update,) = [part for part in seen if part.event == "state_update"]
+    assert update.data["thread_id"] == thread
+    state = update.data["state"]
+    assert (state["values"]["items"][-1], state["metadata"]["source"]) == ("one", "update")
+    assert state == await client.threads.get_state(thread, checkpoint_id=state["checkpoint_id"])
+    # A reader of the updates alone resumes after one, and gets the next one when it is stored.
+    found: list[Any] = []
+
+    async def follow() -> None:
+        async for part in await client.threads.join_stream(thread, last_event_id=update.id, stream_mode="state_update"):
+            found.append(part)
+            return
+
+    reading = asyncio.create_task(follow())
+    await client.runs.wait(thread, "three", input=INPUT)
+    await client.threads.update_state(thread, {"items": ["two"]}, as_node="c")
+    await reading
+    assert (found[0].event, found[0].data["state"]["values"]["items"][-1]) == ("state_update", "two")
+    assert found[0].id != update.id

@@ -11,10 +11,9 @@ from runlane.api.services import Services
 from runlane.domain.access import Principal
 from runlane.domain.access_rule import AccessRule
 from runlane.domain.run import Status
-from runlane.errors import RunNotFound
+from runlane.errors import RunNotFound, UnknownThread
 from runlane.store.queue.run_changes import RunChange
-from runlane.store.sql.database import Session
-from runlane.store.threads.assistants import delete_assistant_in
+from runlane.store.threads.assistants import delete_assistant_in, find_deletable_assistant
 from runlane.store.threads.cancelling import delete_thread
 from runlane.store.threads.threads import threads_of_assistant
 from runlane.store.threads.visibility import thread_visibility
@@ -39,17 +38,22 @@ async def remove_assistant(
     rule: AccessRule | None = None,
 ) -> None:
     """Delete an assistant and, if requested, those of its threads that the rule allows."""
+    if delete_threads:
+        # The assistant is deleted last: a request that breaks off can be sent again.
+        assistant = await find_deletable_assistant(parts.database, principal.tenant, assistant_id)
+        for thread_id in await _threads_of(parts, principal.tenant, assistant.id, rule):
+            with contextlib.suppress(UnknownThread):  # another request has deleted it
+                await remove_thread(parts, principal, thread_id)
+    await parts.database.transact(lambda session: delete_assistant_in(session, principal.tenant, assistant_id))
 
-    async def work(session: Session) -> list[str]:
-        deleted = await delete_assistant_in(session, principal.tenant, assistant_id)
-        return await threads_of_assistant(session, principal.tenant, deleted.id) if delete_threads else []
 
-    thread_ids = await parts.database.transact(work)
-    if rule is not None:
-        found = await thread_visibility(parts.database, principal.tenant, thread_ids, rule)
-        thread_ids = [thread_id for thread_id in thread_ids if found.get(thread_id)]
-    for thread_id in thread_ids:
-        await remove_thread(parts, principal, thread_id)
+async def _threads_of(parts: Services, tenant: str, assistant_id: str, rule: AccessRule | None) -> list[str]:
+    """Return the threads of an assistant that the rule allows."""
+    found = await parts.database.transact(lambda session: threads_of_assistant(session, tenant, assistant_id))
+    if rule is None:
+        return found
+    visible = await thread_visibility(parts.database, tenant, found, rule)
+    return [thread_id for thread_id in found if visible.get(thread_id)]
 
 
 def publish_changes(parts: Services, changes: Iterable[RunChange]) -> None:

@@ -52,8 +52,10 @@ async def resume_native(
         waits = await open_questions(parts.database, run_id, paused_at)
     if run_id is None or not waits:
         raise Conflict(f'The thread "{thread.id}" does not wait for an answer. Send input to start the agent again.')
-    for wait, answer in _matched(thread, waits, command.get("resume")):
-        await _answer(parts, principal, wait, answer)
+    # Every answer is parsed before the first one is stored.
+    replies = [(wait, _reply(wait, answer)) for wait, answer in _matched(thread, waits, command.get("resume"))]
+    for wait, reply in replies:
+        await _answer(parts, principal, wait, reply)
     return run_id, paused_at
 
 
@@ -76,11 +78,11 @@ def _matched(thread: Thread, waits: Sequence[Wait], resume: Any) -> list[tuple[W
     return [(waits[0], resume)]
 
 
-async def _answer(parts: Services, principal: Principal, wait: Wait, given: Any) -> None:
+async def _answer(parts: Services, principal: Principal, wait: Wait, reply: Mapping[str, Any] | str) -> None:
     try:
         await parts.app.resume(
             wait.run_id,
-            _reply(wait, given),
+            reply,
             step=wait.path,
             answered_by=principal.actor,
             platform=principal.everywhere,

@@ -15,6 +15,7 @@ from runlane.api.agent_server.deletion import wait_ended
 from runlane.api.agent_server.starting import accept_starts
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
+from runlane.domain.events import Notice
 from runlane.domain.graph import GraphRequest, Operation
 from runlane.domain.run import Status
 from runlane.domain.thread import Thread
@@ -38,6 +39,8 @@ async def perform(
     run_id = (await accept_starts(request, principal, [wanted]))[0].accepted.run_id
     found = await _result(parts, principal, run_id)
     if found.status is Status.COMPLETED:
+        # Readers of the thread look for the new state.
+        parts.connection.bus.publish([Notice(thread.key, 1)])
         return found.result["configurable"]
     if found.error is not None:
         raise InvalidRequest(f"The graph refused the update: {found.error.get('message', '')}")

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from runlane.access.policy import require
 from runlane.api.agent_server.deletion import publish_changes, wait_stopped
 from runlane.api.agent_server.joining import JoinAnswer
-from runlane.api.agent_server.native_questions import resume_native
+from runlane.api.agent_server.native_resume import resume_once
 from runlane.api.agent_server.native_stream import NativeRunFollower, follow_native
 from runlane.api.agent_server.routing import JsonList, agent_router, listing, page_headers
 from runlane.api.agent_server.run_schemas import ThreadRunBody
@@ -152,9 +152,12 @@ async def stream_thread(
     principal: RunsRead,
     thread_id: ThreadId,
     stream_mode: Annotated[
-        list[Literal["run_modes", "lifecycle", ""]] | None,
+        list[Literal["run_modes", "lifecycle", "state_update", ""]] | None,
         JsonList,
-        Query(description="`run_modes` has the events of runs in their modes, `lifecycle` their beginnings and ends."),
+        Query(
+            description="`run_modes` has the events of runs in their modes, `lifecycle` their beginnings and ends, "
+            "`state_update` the states after updates."
+        ),
     ] = None,
     last_event_id: LastEventId = None,
 ) -> Response:
@@ -207,17 +210,27 @@ async def start_one(
     if thread_id is not None and body.on_completion == "delete":
         raise InvalidRequest("on_completion=delete is for runs without a thread. Delete the thread instead.")
     if thread_id is not None and body.command is not None:
-        thread = await find_thread(parts_of(request).database, principal.tenant, thread_id)
-        if thread.native is not None:
-            return await resume_run(parts_of(request), principal, thread, body.command.given())
+        thread = await _known_thread(parts_of(request), principal, thread_id)
+        if thread is not None and thread.native is not None:
+            return await resume_run(parts_of(request), principal, thread, body.command.given(), key)
     return (await start(request, principal, [body.to_request(thread_id, key)]))[0]
 
 
-async def resume_run(parts: Services, principal: Principal, thread: Thread, command: Mapping[str, Any]) -> ThreadRun:
+async def resume_run(
+    parts: Services, principal: Principal, thread: Thread, command: Mapping[str, Any], key: str | None = None
+) -> ThreadRun:
     """Answer the question of an agent's run and return the run, which continues under the same id."""
-    run_id, resumed_at = await resume_native(parts, principal, thread, command)
+    run_id, resumed_at = await resume_once(parts, principal, thread, command, key)
     run = await store.find_thread_run(parts.database, principal.tenant, thread.id, run_id)
     return replace(run, resumed_at=resumed_at)
+
+
+async def _known_thread(parts: Services, principal: Principal, thread_id: str) -> Thread | None:
+    """Return a thread; None if it does not exist, as the request may create it."""
+    try:
+        return await find_thread(parts.database, principal.tenant, thread_id)
+    except UnknownThread:
+        return None
 
 
 def created(run: ThreadRun) -> JsonBody:

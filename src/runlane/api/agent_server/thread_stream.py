@@ -18,12 +18,14 @@ from typing import Final, NamedTuple, Protocol
 from runlane.api.agent_server.frames import GraphEncoding
 from runlane.api.agent_server.native_stream import NativePosition, NativeRunFollower, native_fold
 from runlane.api.agent_server.run_stream import RunFollower
+from runlane.api.agent_server.state_updates import STATE_UPDATE, StateUpdates
 from runlane.api.error_responses import ImpossibleEvent
 from runlane.api.services import Services
 from runlane.domain.access import Permission, Principal
 from runlane.domain.thread import Thread, ThreadRun
 from runlane.errors import RunlaneError, RunNotFound, UnknownThread
 from runlane.store.queue.events import read_positions
+from runlane.store.sql.database import read_clock
 from runlane.store.threads.thread_runs import find_thread_run, newest_run_at, runs_after
 from runlane.store.threads.threads import find_thread
 
@@ -31,6 +33,7 @@ from runlane.store.threads.threads import find_thread
 POLL_SECONDS: Final = 1.0
 SAFETY_POLL_SECONDS: Final = 5.0
 RUN_MODES: Final = "run_modes"
+_OF_RUNS: Final = frozenset({RUN_MODES, "lifecycle"})
 _CURSOR: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,10})")
 
 
@@ -89,15 +92,25 @@ class ThreadFollower:
         "_over",
         "_parts",
         "_run_at_us",
+        "_shows_runs",
         "_thread",
         "_unfollow",
+        "_update_frames",
+        "_updates",
         "_waiting",
         "_when_closed",
         "complete",
         "refusal",
     )
 
-    def __init__(self, parts: Services, thread: Thread, after: ThreadCursor, modes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        parts: Services,
+        thread: Thread,
+        after: ThreadCursor,
+        modes: Sequence[str],
+        updates: StateUpdates | None = None,
+    ) -> None:
         self._parts = parts
         self._thread = FollowedThread(thread.tenant, thread.id, thread.key)
         self._after = after
@@ -105,6 +118,10 @@ class ThreadFollower:
         # The reader opens the run of the cursor again.
         self._run_at_us = max(0, after.run_at_us - 1)
         self._current: FollowedRun | None = None
+        self._updates = updates
+        self._shows_runs = updates is None or not _OF_RUNS.isdisjoint(modes)
+        # Frames of updates between two runs.
+        self._update_frames = b""
         self._over = False
         self.complete = False
         self.refusal: RunlaneError | None = None
@@ -126,14 +143,17 @@ class ThreadFollower:
             if self._current is None and not await self._open_next():
                 if self._parts.tail.stopping:
                     self._over = True
-                elif left > 0:
+                elif left > 0 and not self._update_frames:
                     await self._wait(left)
+            if self._update_frames:
+                frames, self._update_frames = self._update_frames, b""
+                return frames
             # The reader's access may have been revoked while it opened the run.
             if self._current is not None and not self._over:
                 found = await self._current.next(left)
                 if self._current.ended:
                     self._leave_run()
-                if found:
+                if found and self._shows_runs:
                     return found
             if left <= 0:
                 break
@@ -179,11 +199,17 @@ class ThreadFollower:
         while found := await runs_after(self._parts.database, self._thread.key, self._run_at_us, 10):
             for run_at_us, run_id in found:
                 self._run_at_us = run_at_us
+                await self._read_updates(run_at_us)
                 with contextlib.suppress(RunNotFound):  # retention has deleted the run, or it was rolled back
                     await self._open(run_at_us, run_id)
                     self._end_waiting()
                     return True
+        await self._read_updates()
         return False
+
+    async def _read_updates(self, *before_us: int) -> None:
+        if self._updates is not None:
+            self._update_frames += await self._updates.frames(*before_us)
 
     def _follow(self) -> None:
         """Subscribe to new runs of the thread and to the end of streams."""
@@ -249,8 +275,12 @@ async def follow_thread(
 ) -> ThreadFollower:
     """Return a reader of a thread after an event or, without an event, from now on."""
     after = await _newest(parts, thread) if not last_event_id else ThreadCursor.parse(last_event_id)
+    updates: StateUpdates | None = None
+    if STATE_UPDATE in modes:
+        after_us = after.run_at_us if last_event_id else await read_clock(parts.database)
+        updates = StateUpdates(parts.database, thread.key, thread.id, after_us)
     release = parts.streams.take(principal)
-    follower = ThreadFollower(parts, thread, after, modes)
+    follower = ThreadFollower(parts, thread, after, modes, updates)
     unguard = parts.revocation.guard(principal, Permission.RUNS_READ, follower.revoke)
     follower.when_closed(partial(call_all, release, unguard))
     return follower

@@ -23,7 +23,6 @@ from sqlalchemy import (
 
 from runlane.domain.events import EventType
 from runlane.domain.run import MIN_PRIORITY, PRIORITY_STEP_US, RunHook, Status
-from runlane.errors import WrongState
 from runlane.store.orchestration.steps import SNAPSHOT_PATH
 from runlane.store.queue.dead_letters import letter_revived
 from runlane.store.queue.flow_starts import take_unique_key
@@ -151,7 +150,10 @@ async def retry_in(session: Session, run_id: str, how: Revival = AS_BEFORE, *, a
         # The run waits by age and priority, so that a replay of many runs does not delay all new runs of their key.
         await wait_for_limits(session, [row], again=False)
         if row["hooks"] & RunHook.THREAD:
-            await _reopen_thread(session, run_id, row["ordering_key"])
+            # Imported here: a worker without graphs is smaller without it.
+            from runlane.store.threads.run_ends import reopen_thread
+
+            await reopen_thread(session, run_id, row["ordering_key"])
         await session.fetch(_DROP_RESULT, run_id=run_id)
         if how.plan is not None:
             await session.fetch(_NEW_PLAN, run_id=run_id, plan=how.plan)
@@ -166,11 +168,3 @@ async def retry_in(session: Session, run_id: str, how: Revival = AS_BEFORE, *, a
         change = change_of(row, [])
         return replace(change, due_seconds=how.delay_us / 1_000_000) if how.delay_us else change
     raise await wrong_state(session, run_id, "Only a failed run can be retried")
-
-
-async def _reopen_thread(session: Session, run_id: str, ordering_key: str) -> None:
-    # Imported here: a worker without graphs is smaller without it.
-    from runlane.store.threads.run_ends import reopen_thread
-
-    if not await reopen_thread(session, ordering_key):
-        raise WrongState(f"The thread of run {run_id} was deleted. Start a new run in another thread.")

@@ -256,14 +256,25 @@ async def set_latest(database: Database, tenant: str, assistant_id: str, version
     return await database.transact(work)
 
 
-async def delete_assistant_in(session: Session, tenant: str, assistant_id: str) -> Assistant:
-    """Delete an assistant and its versions. Conflict for the default assistant of a graph."""
-    current = await _lock(session, tenant, assistant_id)
+async def find_deletable_assistant(database: Database, tenant: str, assistant_id: str) -> Assistant:
+    """Return an assistant. Conflict for the default assistant of a graph."""
+    found = await find_assistant(database, tenant, assistant_id)
+    _check_deletable(found)
+    return found
+
+
+def _check_deletable(current: Assistant) -> None:
     if current.id == default_assistant_id(current.graph_id):
         raise Conflict(
             f'The assistant "{current.id}" is the default of the graph "{current.graph_id}" and exists as long as the '
             "graph. Delete one that you have created."
         )
+
+
+async def delete_assistant_in(session: Session, tenant: str, assistant_id: str) -> Assistant:
+    """Delete an assistant and its versions. Conflict for the default assistant of a graph."""
+    current = await _lock(session, tenant, assistant_id)
+    _check_deletable(current)
     await session.fetch(_DELETE, tenant=tenant, assistant_id=current.id)
     await session.fetch(_DELETE_VERSIONS, tenant=tenant, assistant_id=current.id)
     await delete_crons_of_assistant(session, tenant, current.id)

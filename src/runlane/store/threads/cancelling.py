@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Integer, Text, bindparam, case, cast, select, update
+from sqlalchemy import Integer, Text, bindparam, case, cast, insert, select, union_all, update
 
-from runlane.domain.graph import CancelAction, thread_key
+from runlane.domain.graph import CancelAction, MultitaskStrategy, PruneStrategy, thread_key, thread_ordering_key
 from runlane.domain.run import Status
+from runlane.domain.thread import Thread
 from runlane.store.queue.run_changes import RunChange, cancel_in
 from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, member
+from runlane.store.sql.expressions import lit, member, now_us
 from runlane.store.sql.schema import runs, thread_runs
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.deletion import delete_threads
@@ -45,6 +46,47 @@ _ON_CANCEL = Statement(
     ),
     purpose="Note what cancelled runs of a thread leave.",
 )
+_key = bindparam("ordering_key", type_=Text())
+_of_thread = select(thread_runs.c.run_id).where(thread_runs.c.thread == _thread)
+_OPERATIONS = Statement(
+    "open_operations_of_thread",
+    # Two queries, because each has an index.
+    union_all(
+        *(
+            select(runs.c.id, runs.c.status).where(runs.c.ordering_key == _key, condition, runs.c.id.not_in(_of_thread))
+            for condition in (runs.c.holds_key, runs.c.status == lit(Status.BLOCKED))
+        )
+    ),
+    purpose="Find the operations on the state of a thread that have not ended.",
+)
+_ADD_OPERATION = Statement(
+    "add_operation_of_deleted_thread",
+    insert(thread_runs).values(
+        run_id=bindparam("run_id", type_=Text()),
+        thread=_thread,
+        tenant=bindparam("tenant", type_=Text()),
+        ordinal=lit(0),
+        assistant_id=bindparam("assistant_id", type_=Text()),
+        metadata=bindparam("metadata", type_=Text()),
+        multitask_strategy=lit(MultitaskStrategy.ENQUEUE),
+        created_at=now_us(),
+        updated_at=now_us(),
+    ),
+    purpose="Note an operation in its thread, so that the thread is deleted with the end of the operation.",
+)
+_DELETED = Statement(
+    "open_runs_of_deleted_thread",
+    select(thread_runs.c.run_id)
+    .select_from(thread_runs.join(runs, runs.c.id == thread_runs.c.run_id))
+    .where(
+        thread_runs.c.thread == _thread,
+        thread_runs.c.on_cancel == lit(CancelAction.ROLLBACK),
+        thread_runs.c.on_completion == lit(PruneStrategy.DELETE),
+        runs.c.status.not_in(_ENDED),
+    )
+    .limit(lit(1)),
+    purpose="Check whether a thread is deleted with the end of a run of it that was cancelled.",
+)
 _OF_TENANT = Statement(
     "open_thread_runs_of_tenant",
     select(runs.c.id, thread_runs.c.thread)
@@ -63,6 +105,11 @@ _OF_TENANT = Statement(
 async def has_open_runs(session: Session, key: str) -> bool:
     """Return whether a thread has a run that has not ended; operations on its state are not runs of it."""
     return bool(await session.fetch(_OPEN_RUNS, thread=key))
+
+
+async def is_deleted(session: Session, key: str) -> bool:
+    """Return whether a thread is being deleted: a worker still executes a run of it that was cancelled for that."""
+    return bool(await session.fetch(_DELETED, thread=key))
 
 
 async def cancel_open_runs(
@@ -120,6 +167,7 @@ async def delete_thread(database: Database, tenant: str, thread_id: str, *, acto
     async def work(session: Session) -> tuple[RunChange, ...]:
         await lock_thread_key(session, tenant, thread_id)
         thread = await find_thread_in(session, tenant, thread_id)
+        await _note_operations(session, tenant, thread)
         found = await session.fetch(_OPEN_RUNS, thread=thread.key)
         running = [row["id"] for row in found if row["status"] == Status.RUNNING]
         waiting = [row["id"] for row in found if row["status"] != Status.RUNNING]
@@ -132,3 +180,14 @@ async def delete_thread(database: Database, tenant: str, thread_id: str, *, acto
         return changes
 
     return await database.transact(work)
+
+
+async def _note_operations(session: Session, tenant: str, thread: Thread) -> None:
+    """Make the operations on the state of a thread runs of it, which are cancelled like others."""
+    if not thread.open_runs:
+        return
+    key = thread_ordering_key(tenant, thread.id)
+    for row in await session.fetch(_OPERATIONS, ordering_key=key, thread=thread.key):
+        await session.fetch(
+            _ADD_OPERATION, run_id=row["id"], thread=thread.key, tenant=tenant, assistant_id="", metadata="{}"
+        )

@@ -19,6 +19,8 @@ from sqlalchemy import (
     case,
     cast,
     delete,
+    func,
+    literal,
     null,
     select,
     tuple_,
@@ -32,6 +34,7 @@ from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_us, upsert
 from runlane.store.sql.schema import checkpoint_values, checkpoint_writes, checkpoints, thread_runs, threads
 from runlane.store.sql.statement import Row, Statement
+from runlane.store.threads.graph_writes import REPLACED_BY
 
 _MINUTE_US: Final = 60_000_000
 # The encoding of a channel that has no value in a version.
@@ -74,10 +77,40 @@ _WRITES_OF_RUNS = Statement(
     ),
     purpose="Delete writes of runs, including those to checkpoints of other runs.",
 )
+_replaced_by = literal(REPLACED_BY, Text()) + bindparam("run_id", type_=Text())
+_original = func.replace(checkpoint_writes.c.checkpoint_id, _replaced_by, literal("", Text()))
+_RESTORED = {"checkpoint_id": _original}
+_RESTORE_WRITES = Statement(
+    "restore_writes_replaced_by_run",
+    upsert(checkpoint_writes)
+    .from_select(
+        list(checkpoint_writes.c.keys()),
+        select(*(_RESTORED.get(name, column) for name, column in checkpoint_writes.c.items())).where(
+            checkpoint_writes.c.thread == _thread, _original != checkpoint_writes.c.checkpoint_id
+        ),
+    )
+    .on_conflict_do_nothing(),
+    purpose="Restore the questions and answers of earlier runs that a run has replaced.",
+)
+_DELETE_RESTORED = Statement(
+    "delete_writes_replaced_by_run",
+    delete(checkpoint_writes).where(
+        checkpoint_writes.c.thread == _thread, _original != checkpoint_writes.c.checkpoint_id
+    ),
+    purpose="Delete the kept questions and answers that a run had replaced.",
+)
+_DELETE_REPLACED = Statement(
+    "delete_replaced_writes",
+    delete(checkpoint_writes).where(
+        checkpoint_writes.c.thread == _thread, checkpoint_writes.c.checkpoint_id.contains(REPLACED_BY)
+    ),
+    purpose="Delete writes of a thread that later runs have replaced.",
+)
 _ORPHANED_WRITES = Statement(
     "delete_writes_without_checkpoint",
     delete(checkpoint_writes).where(
         checkpoint_writes.c.thread == _thread,
+        ~checkpoint_writes.c.checkpoint_id.contains(REPLACED_BY),
         # `not exists` is not used: without hash joins, Postgres would compare every write with every checkpoint.
         tuple_(checkpoint_writes.c.ns, checkpoint_writes.c.checkpoint_id).not_in(
             select(checkpoints.c.ns, checkpoints.c.id).where(checkpoints.c.thread == _thread)
@@ -182,6 +215,9 @@ async def remove_runs(session: Session, thread: str, run_ids: Sequence[str]) -> 
     bound = session.texts(run_ids)
     await session.fetch(_CHECKPOINTS_OF_RUNS, thread=thread, run_ids=bound)
     await session.fetch(_WRITES_OF_RUNS, thread=thread, run_ids=bound)
+    for run_id in run_ids:
+        for statement in (_RESTORE_WRITES, _DELETE_RESTORED):
+            await session.fetch(statement, thread=thread, run_id=run_id)
     await _delete_unused(session, thread)
 
 
@@ -208,6 +244,7 @@ async def keep_latest(session: Session, thread: str) -> int:
     kept = _kept_of(rows, stored)
     old = [(thread, row["ns"], row["id"]) for row in rows if (row["ns"], row["id"]) not in kept]
     await session.fetch(_DELETE_CHECKPOINTS, old)
+    await session.fetch(_DELETE_REPLACED, thread=thread)
     if old:
         await _delete_unused(session, thread)
     return len(old)

@@ -22,7 +22,7 @@ from runlane.store.sql.expressions import lit, member, now_us, upsert
 from runlane.store.sql.json_containment import text_contains_any
 from runlane.store.sql.schema import threads
 from runlane.store.sql.statement import Row, Statement
-from runlane.store.threads.cancelling import cancel_open_runs, has_open_runs
+from runlane.store.threads.cancelling import cancel_open_runs, has_open_runs, is_deleted
 from runlane.store.threads.native_runs import asking_runs_in, check_target, store_turn
 from runlane.store.threads.request_checks import check_request
 from runlane.store.threads.thread_start import ThreadStart
@@ -115,6 +115,11 @@ async def enter_threads(session: Session, starts: Sequence[ThreadStart]) -> dict
     for start in starts:
         row = rows.get(start.key)
         _check_visible(start, row)
+        if row is not None and row["open_runs"] and await is_deleted(session, start.key):
+            raise Conflict(
+                f'The thread "{start.thread_id}" is being deleted: a run of it has not stopped yet. Send the request '
+                "again in a moment, or use another thread."
+            )
         shown = _new_row(start) if row is None else row
         check_target(shown, start.thread_id, None if start.turn is None else start.graph_id)
         await check_request(session, shown, start.request)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import FromClause, Integer, LargeBinary, Text, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, FromClause, Integer, LargeBinary, Text, and_, func, literal, or_, select, update
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.graph import CancelAction
@@ -119,6 +119,9 @@ class GraphWrites:
 # The run, its attempt, and the writes of the attempt; without a run, the writes of a saver.
 OwnedWrites = tuple[str | None, int | None, GraphWrites]
 
+# A write that another run has replaced is kept under the checkpoint's id, this separator and the id of that run, until
+# the checkpoint is deleted. Readers of the checkpoint do not find it.
+REPLACED_BY: Final = "/"
 _OWNER: Final = {"run_id": Text(), "attempt": Integer()}
 _CHECKPOINT: Final = {
     "thread": Text(),
@@ -191,6 +194,28 @@ def _store_writes(batch: FromClause, *, fenced: bool) -> Executable:
     )
 
 
+def _keep_replaced(batch: FromClause) -> Executable:
+    b, w = batch.c, checkpoint_writes.c
+    same = and_(
+        w.thread == b.thread,
+        w.ns == b.ns,
+        w.checkpoint_id == b.checkpoint_id,
+        w.task_id == b.task_id,
+        w["index"] == b["index"],
+    )
+    copied: dict[str, ColumnElement[Any]] = {name: w[name] for name in ("run_id", *_WRITE)}
+    copied["checkpoint_id"] = w.checkpoint_id + literal(REPLACED_BY, Text()) + b.run_id
+    source = batch.join(runs, and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)).join(checkpoint_writes, same)
+    rows = select(*copied.values()).select_from(source).where(w.run_id.is_distinct_from(b.run_id))
+    return upsert(checkpoint_writes).from_select(list(copied), rows).on_conflict_do_nothing()
+
+
+_KEEP_REPLACED = Statement(
+    "keep_replaced_writes",
+    _keep_replaced,
+    {**_OWNER, "thread": Text(), "ns": Text(), "checkpoint_id": Text(), "task_id": Text(), "index": Integer()},
+    purpose="Keep the questions and answers of earlier runs that an attempt replaces, for a rollback of its run.",
+)
 STORE_CHECKPOINTS = Statement(
     "store_checkpoints_fenced",
     lambda batch: _store_checkpoints(batch, fenced=True),
@@ -292,6 +317,8 @@ async def store_graphs(session: Session, written: Sequence[OwnedWrites], ended: 
     # This transaction deletes their threads, so the last checkpoints are not stored first.
     deleted = {row["key"] for row in changed if row["open_runs"] <= 1}
     kept = [item for item in written if item[2].thread is None or item[2].thread.thread not in deleted]
+    replacing = [(run_id, attempt, *row[:5]) for run_id, attempt, *row in _write_members(kept) if row[4] < 0]
+    await session.fetch(_KEEP_REPLACED, replacing)
     await _store(session, kept, STORE_CHECKPOINTS, STORE_VALUES, STORE_WRITES)
     # The state follows the checkpoints: if the state of a thread is older than its newest checkpoint, that checkpoint
     # is read.

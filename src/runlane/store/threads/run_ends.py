@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import FromClause, Integer, Text, case, delete, or_, select, update
+from sqlalchemy import FromClause, Integer, Text, bindparam, case, delete, func, or_, select, update
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.graph import CancelAction, PruneStrategy, ThreadStatus, key_of_thread
+from runlane.domain.graph import CancelAction, GraphRequest, PruneStrategy, ThreadStatus, key_of_thread
 from runlane.domain.run import RunHook, Status
+from runlane.errors import WrongState
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_us
-from runlane.store.sql.schema import run_results, thread_runs, threads
+from runlane.store.sql.schema import run_inputs, run_results, thread_runs, threads
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.threads.deletion import delete_threads, expiry, remove_runs
 from runlane.store.threads.refresh import refresh_threads
@@ -61,8 +62,13 @@ _SPECIAL = Statement(
 )
 _KNOWN = Statement(
     "read_failed_thread_runs",
-    select(thread_runs.c.run_id, thread_runs.c.thread).where(member(thread_runs.c.run_id, "ids")),
-    purpose="Find which failed runs are runs of threads, and not operations on their state.",
+    select(thread_runs.c.run_id, thread_runs.c.thread)
+    .select_from(thread_runs.join(run_results, run_results.c.run_id == thread_runs.c.run_id))
+    .where(
+        member(thread_runs.c.run_id, "ids"),
+        func.coalesce(run_results.c.error, lit("none")).not_like('{"type":"UnknownInterruptError"%'),
+    ),
+    purpose="Find which failed runs leave an error in their threads.",
 )
 _FORGET = Statement(
     "delete_rolled_back_runs",
@@ -78,6 +84,18 @@ _REOPEN = Statement(
     purpose="Note in a thread that a failed run of it is retried.",
 )
 
+_LATER = Statement(
+    "read_request_before_later_runs",
+    select(run_inputs.c.input)
+    .select_from(
+        thread_runs.join(threads, threads.c.key == thread_runs.c.thread).join(
+            run_inputs, run_inputs.c.run_id == thread_runs.c.run_id
+        )
+    )
+    .where(thread_runs.c.run_id == bindparam("run_id", type_=Text()), thread_runs.c.ordinal < threads.c.run_count),
+    purpose="Read the request of a run if its thread has had later runs.",
+)
+
 
 async def settle_threads(session: Session, ended: Sequence[Row]) -> None:
     """Note the ends of runs in their threads. The caller holds the locks of the runs' ordering keys."""
@@ -90,7 +108,7 @@ async def settle_threads(session: Session, ended: Sequence[Row]) -> None:
         if row["status"] == Status.FAILED:
             failed[key] = row["id"]
     if failed:
-        # An operation that the graph has refused leaves the thread as it was.
+        # An operation that the graph has refused leaves the thread as it was, and so does an answer without a question.
         known = await session.fetch(_KNOWN, ids=session.texts(sorted(failed.values())))
         failed = {row["thread"]: row["run_id"] for row in known}
     unreported = {key_of_thread(row["ordering_key"]) for row in of_threads if row["status"] != Status.COMPLETED}
@@ -138,7 +156,13 @@ async def _settle_special(
     return {row["run_id"] for row in rolled_back}
 
 
-async def reopen_thread(session: Session, ordering_key: str) -> bool:
-    """Note that a failed run of a thread is retried. Return False if the thread was deleted."""
-    keys = session.texts([key_of_thread(ordering_key)])
-    return bool(await session.fetch(_REOPEN, keys=keys))
+async def reopen_thread(session: Session, run_id: str, ordering_key: str) -> None:
+    """Note that a failed run of a thread is retried. WrongState if it cannot have the effect that it was to have."""
+    for row in await session.fetch(_LATER, run_id=run_id):
+        if "resume" in (GraphRequest.from_json(row["input"]).command or {}):
+            raise WrongState(
+                f"The thread of run {run_id} has had later runs, so the answer of this run could reach another "
+                "question. Answer the open question in a new run."
+            )
+    if not await session.fetch(_REOPEN, keys=session.texts([key_of_thread(ordering_key)])):
+        raise WrongState(f"The thread of run {run_id} was deleted. Start a new run in another thread.")

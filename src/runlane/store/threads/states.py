@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Text, bindparam, select
+from sqlalchemy import BigInteger, Text, bindparam, select
 
 from runlane.domain.tenant import bare_key
 from runlane.domain.text import load_json
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit
-from runlane.store.sql.schema import threads
+from runlane.store.sql.schema import checkpoints, threads
 from runlane.store.sql.statement import Statement
 from runlane.store.threads.checkpoints import (
     CheckpointQuery,
@@ -45,6 +45,21 @@ _VALUES = Statement(
         threads.c.key == bindparam("key", type_=Text()), threads.c.open_runs == lit(0)
     ),
     purpose="Read the state of a thread after its last run.",
+)
+
+_UPDATES = Statement(
+    "updates_of_thread",
+    select(checkpoints.c.id, checkpoints.c.created_at)
+    .where(
+        checkpoints.c.thread == bindparam("thread", type_=Text()),
+        checkpoints.c.ns == bindparam("ns", type_=Text()),
+        checkpoints.c.created_at > bindparam("after", type_=BigInteger()),
+        checkpoints.c.created_at < bindparam("before", type_=BigInteger()),
+        checkpoints.c.metadata.like('%"source":"update"%'),
+    )
+    .order_by(checkpoints.c.created_at, checkpoints.c.id)
+    .limit(lit(10)),
+    purpose="Find the checkpoints of a thread that updates of its state have stored between two times.",
 )
 
 # The state of a thread without checkpoints.
@@ -131,6 +146,12 @@ async def read_history(
                 break
             found.append(record)
     return [describe_state(record) for record in found]
+
+
+async def find_updates(database: Database, thread: str, after_us: int, before_us: int) -> list[tuple[int, str]]:
+    """Return the first checkpoints that updates of the state have stored between two times, each with its time."""
+    rows = await database.query(_UPDATES, thread=thread, ns="", after=after_us, before=before_us)
+    return [(row["created_at"], row["id"]) for row in rows]
 
 
 def describe_state(record: CheckpointRecord, *, live: bool = False) -> State:
