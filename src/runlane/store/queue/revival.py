@@ -23,6 +23,7 @@ from sqlalchemy import (
 
 from runlane.domain.events import EventType
 from runlane.domain.run import MIN_PRIORITY, PRIORITY_STEP_US, RunHook, Status
+from runlane.errors import WrongState
 from runlane.store.orchestration.steps import SNAPSHOT_PATH
 from runlane.store.queue.dead_letters import letter_revived
 from runlane.store.queue.flow_starts import take_unique_key
