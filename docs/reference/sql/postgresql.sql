@@ -1217,13 +1217,13 @@ WHERE true ON CONFLICT DO NOTHING RETURNING webhook_notices.tenant, webhook_noti
     webhook_notices.day;
 
 -- add_webhook_origins
--- Add the origins of webhook URLs of runs, which share a rate and a circuit.
+-- Add the origins of webhook URLs of runs, which share a rate and a circuit, or note that they are used.
 INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
     updated_at) SELECT batch.id, batch.tenant, 'run', batch.url, batch.url AS url__1, 10, 4, (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
     now_us_2
 FROM unnest($1::TEXT[], $2::TEXT[], $3::TEXT[]) AS batch(id, tenant, url)
-WHERE true ON CONFLICT (id) DO NOTHING;
+WHERE true ON CONFLICT (id) DO UPDATE SET updated_at = (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
 -- add_webhook_origins (one member)
 INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
@@ -1231,7 +1231,7 @@ INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_seco
     clock_timestamp()) * 1000000)::bigint AS now_us_1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
     now_us_2
 FROM (SELECT $1::VARCHAR AS id, $2::VARCHAR AS tenant, $3::VARCHAR AS url) AS batch
-WHERE true ON CONFLICT (id) DO NOTHING;
+WHERE true ON CONFLICT (id) DO UPDATE SET updated_at = (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
 -- add_webhook_secrets
 -- Store webhook secrets.
@@ -1875,8 +1875,9 @@ WITH open_pairs AS
     claimed_until
 FROM event_outcomes
 WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_1) ORDER BY event_outcomes.claimed_until
-LIMIT 20 FOR UPDATE SKIP LOCKED)
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) AND NOT event_outcomes.tenant = any ($3::TEXT[]) ORDER BY
+    event_outcomes.claimed_until
+LIMIT $4::INTEGER FOR UPDATE SKIP LOCKED)
 UPDATE event_outcomes SET created_at=CASE WHEN (open_pairs.claimed_until = 0) THEN (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint ELSE event_outcomes.created_at END, claimed_until=((date_part('epoch',
     clock_timestamp()) * 1000000)::bigint + CAST($1::FLOAT * $2::INTEGER AS BIGINT)) FROM open_pairs WHERE
@@ -2958,8 +2959,11 @@ LIMIT 500) RETURNING browser_sessions.id;
 
 -- delete_event_ids
 -- Forget ids of senders.
-DELETE FROM event_ids WHERE event_ids.received_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS
-    now_us_1) - CAST($1::FLOAT * $2::INTEGER AS BIGINT);
+DELETE FROM event_ids WHERE (event_ids.tenant, event_ids.sent_id) IN (SELECT event_ids.tenant, event_ids.sent_id
+FROM event_ids
+WHERE event_ids.received_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
+    CAST($1::FLOAT * $2::INTEGER AS BIGINT) ORDER BY event_ids.received_at
+LIMIT 5000) RETURNING event_ids.sent_id;
 
 -- delete_event_ids_of_tenant
 -- Delete the rows of a deleted tenant in event_ids.
@@ -3107,10 +3111,13 @@ WHERE "old".schedule_uid = schedule_firings.schedule_uid AND "old".slot = schedu
 
 -- delete_old_letters
 -- Delete dead letters past their retention; those that are not handled are kept longer.
-DELETE FROM dead_letters WHERE dead_letters.died_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint
-    AS now_us_1) - CAST($1::FLOAT * $2::INTEGER AS BIGINT) AND (dead_letters.state IN ('resolved', 'discarded') OR
-    dead_letters.died_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2) -
-    15552000000000);
+DELETE FROM dead_letters WHERE dead_letters.run_id IN (SELECT dead_letters.run_id
+FROM dead_letters
+WHERE dead_letters.died_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
+    CAST($1::FLOAT * $2::INTEGER AS BIGINT) AND (dead_letters.state IN ('resolved', 'discarded') OR dead_letters.died_at
+    < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_2) - 15552000000000) ORDER BY
+    dead_letters.died_at
+LIMIT 5000) RETURNING dead_letters.run_id;
 
 -- delete_old_workers
 -- Delete the rows of workers that ended long ago.
@@ -3456,10 +3463,10 @@ LIMIT 100 OFFSET $1::INTEGER;
 
 -- due_webhook_endpoints
 -- Lock the webhook endpoints that have due deliveries, the least recently served first.
-SELECT webhook_endpoints.id, webhook_endpoints.kind, webhook_endpoints.enabled, webhook_endpoints.ordered,
-    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.failures,
-    webhook_endpoints.probe_at, webhook_endpoints.paid_until, (date_part('epoch', clock_timestamp()) * 1000000)::bigint
-    AS now
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.enabled,
+    webhook_endpoints.ordered, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.failures, webhook_endpoints.probe_at, webhook_endpoints.paid_until, (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint AS now
 FROM webhook_endpoints
 WHERE EXISTS (SELECT *
 FROM webhook_deliveries
@@ -4257,7 +4264,7 @@ WHERE flow_keys.used_on < CAST((date_part('epoch', clock_timestamp()) * 1000000)
     0 ORDER BY flow_keys.used_on
 LIMIT 5000 FOR UPDATE SKIP LOCKED)
 DELETE FROM flow_keys WHERE flow_keys.key IN (SELECT idle.key
-FROM idle);
+FROM idle) RETURNING flow_keys.key;
 
 -- forget_limit_turns
 -- Delete the last turns of limits without waiting runs.
@@ -4447,6 +4454,14 @@ UPDATE workers SET active=$1::INTEGER, heartbeat_at=(date_part('epoch', clock_ti
     lease_until=((date_part('epoch', clock_timestamp()) * 1000000)::bigint + CAST($2::FLOAT * $3::INTEGER AS BIGINT)),
     memory_bytes=$4::BIGINT, cpu_percent=$5::FLOAT WHERE workers.id = $6::VARCHAR AND workers.status IN ('online',
     'draining') RETURNING workers.drain_requested_at;
+
+-- held_webhooks
+-- Read a page of the deliveries that wait for a disabled webhook endpoint.
+SELECT webhook_deliveries.id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = $1::VARCHAR AND webhook_deliveries.status = 'held' AND webhook_deliveries.id >
+    $2::VARCHAR ORDER BY webhook_deliveries.id
+LIMIT 5001;
 
 -- hold_bulk_job
 -- Check that a process may still work on a bulk job.
@@ -7722,6 +7737,13 @@ UPDATE runs SET first_seq=$1::INTEGER WHERE runs.id = $2::VARCHAR AND runs.ended
 -- Note that only the last event of ended runs is kept.
 UPDATE runs SET first_seq=runs.last_seq WHERE runs.id = any ($1::TEXT[]) AND runs.ended_at IS NOT NULL;
 
+-- move_held_webhooks
+-- Send or discard a page of the deliveries that wait for a disabled webhook endpoint.
+UPDATE webhook_deliveries SET status=$1::VARCHAR, next_at=CASE WHEN ($1::VARCHAR = 'pending') THEN (date_part('epoch',
+    clock_timestamp()) * 1000000)::bigint + 300000000 END, ended_at=CASE WHEN ($1::VARCHAR = 'discarded') THEN
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint END WHERE webhook_deliveries.id = any ($2::TEXT[]) AND
+    webhook_deliveries.status = 'held' RETURNING webhook_deliveries.id;
+
 -- move_limit_waits
 -- Let waiting runs wait for another of their limits, which is full.
 UPDATE limit_waits SET key=batch.key, turn=batch.turn, evicts=batch.evicts FROM unnest($1::TEXT[], $2::TEXT[],
@@ -10013,7 +10035,8 @@ UPDATE schedules SET version=(schedules.version + $1::INTEGER), paused_at=$2::BI
 -- retry_dead_letter
 -- Note that the run of a dead letter is executed again.
 UPDATE dead_letters SET state='retrying', handled_by=$1::VARCHAR, handled_at=(date_part('epoch', clock_timestamp()) *
-    1000000)::bigint, retry_run_id=$2::VARCHAR WHERE dead_letters.run_id = $3::VARCHAR RETURNING dead_letters.run_id;
+    1000000)::bigint, retry_run_id=$2::VARCHAR WHERE dead_letters.run_id = $3::VARCHAR AND (NOT $4::BOOLEAN OR
+    dead_letters.state IN ('open', 'acknowledged', 'discarded')) RETURNING dead_letters.run_id;
 
 -- retry_run
 -- Make a failed run ready again.
@@ -12984,6 +13007,13 @@ UPDATE webhook_endpoints SET paid_until=batch.paid_until, served_at=(date_part('
 UPDATE webhook_endpoints SET paid_until=batch.paid_until, served_at=(date_part('epoch', clock_timestamp()) *
     1000000)::bigint FROM (SELECT $1::VARCHAR AS id, $2::BIGINT AS paid_until) AS batch WHERE webhook_endpoints.id =
     batch.id;
+
+-- webhook_origins_in_use
+-- Find the origins of webhook URLs of runs that retention keeps.
+SELECT webhook_endpoints.id
+FROM webhook_endpoints
+WHERE webhook_endpoints.id = any ($1::TEXT[]) AND webhook_endpoints.updated_at > (date_part('epoch', clock_timestamp())
+    * 1000000)::bigint - 43200000000;
 
 -- webhook_overview
 -- Count disabled webhook endpoints and undelivered messages.

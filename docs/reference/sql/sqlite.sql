@@ -529,14 +529,14 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1 ON CONFLICT DO NOTHING RETURNING tenant, subject, type, day;
 
 -- add_webhook_origins
--- Add the origins of webhook URLs of runs, which share a rate and a circuit.
+-- Add the origins of webhook URLs of runs, which share a rate and a circuit, or note that they are used.
 INSERT INTO webhook_endpoints (id, tenant, kind, url, description, rate_per_second, max_in_flight, created_at,
     updated_at) SELECT batch.id, batch.tenant, 'run', batch.url, batch.url AS url__1, 10, 4, now_us() AS now_us_1,
     now_us() AS now_us_2
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS tenant, json_extract(value, '$[2]') AS
     url
 FROM json_each(?) AS batch_members) AS batch
-WHERE 1 = 1 ON CONFLICT (id) DO NOTHING;
+WHERE 1 = 1 ON CONFLICT (id) DO UPDATE SET updated_at = now_us();
 
 -- add_webhook_secrets
 -- Store webhook secrets.
@@ -1091,9 +1091,9 @@ WITH open_pairs AS
 (SELECT event_outcomes.event_id AS event_id, event_outcomes."trigger" AS "trigger", event_outcomes.claimed_until AS
     claimed_until
 FROM event_outcomes
-WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT now_us() AS now_us_1) ORDER BY
-    event_outcomes.claimed_until
-LIMIT 20 OFFSET ?)
+WHERE event_outcomes.outcome = 'pending' AND event_outcomes.claimed_until <= (SELECT now_us() AS now_us_1) AND NOT
+    event_outcomes.tenant in (select value from json_each(?)) ORDER BY event_outcomes.claimed_until
+LIMIT ? OFFSET ?)
 UPDATE event_outcomes SET created_at=CASE WHEN (open_pairs.claimed_until = 0) THEN now_us() ELSE
     event_outcomes.created_at END, claimed_until=(now_us() + CAST(? * ? AS BIGINT)) FROM open_pairs WHERE
     event_outcomes.event_id = open_pairs.event_id AND event_outcomes."trigger" = open_pairs."trigger" RETURNING
@@ -2044,7 +2044,10 @@ LIMIT 500 OFFSET ?) RETURNING id;
 
 -- delete_event_ids
 -- Forget ids of senders.
-DELETE FROM event_ids WHERE event_ids.received_at < (SELECT now_us() AS now_us_1) - CAST(? * ? AS BIGINT);
+DELETE FROM event_ids WHERE (event_ids.tenant, event_ids.sent_id) IN (SELECT event_ids.tenant, event_ids.sent_id
+FROM event_ids
+WHERE event_ids.received_at < (SELECT now_us() AS now_us_1) - CAST(? * ? AS BIGINT) ORDER BY event_ids.received_at
+LIMIT 5000 OFFSET ?) RETURNING sent_id;
 
 -- delete_event_ids_of_tenant
 -- Delete the rows of a deleted tenant in event_ids.
@@ -2179,9 +2182,12 @@ WHERE old.schedule_uid = schedule_firings.schedule_uid AND old.slot = schedule_f
 
 -- delete_old_letters
 -- Delete dead letters past their retention; those that are not handled are kept longer.
-DELETE FROM dead_letters WHERE dead_letters.died_at < (SELECT now_us() AS now_us_1) - CAST(? * ? AS BIGINT) AND
-    (dead_letters.state IN ('resolved', 'discarded') OR dead_letters.died_at < (SELECT now_us() AS now_us_2) -
-    15552000000000);
+DELETE FROM dead_letters WHERE dead_letters.run_id IN (SELECT dead_letters.run_id
+FROM dead_letters
+WHERE dead_letters.died_at < (SELECT now_us() AS now_us_1) - CAST(? * ? AS BIGINT) AND (dead_letters.state IN
+    ('resolved', 'discarded') OR dead_letters.died_at < (SELECT now_us() AS now_us_2) - 15552000000000) ORDER BY
+    dead_letters.died_at
+LIMIT 5000 OFFSET ?) RETURNING run_id;
 
 -- delete_old_workers
 -- Delete the rows of workers that ended long ago.
@@ -2516,9 +2522,9 @@ LIMIT 100 OFFSET ?;
 
 -- due_webhook_endpoints
 -- Lock the webhook endpoints that have due deliveries, the least recently served first.
-SELECT webhook_endpoints.id, webhook_endpoints.kind, webhook_endpoints.enabled, webhook_endpoints.ordered,
-    webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight, webhook_endpoints.failures,
-    webhook_endpoints.probe_at, webhook_endpoints.paid_until, now_us() AS now
+SELECT webhook_endpoints.id, webhook_endpoints.tenant, webhook_endpoints.kind, webhook_endpoints.enabled,
+    webhook_endpoints.ordered, webhook_endpoints.rate_per_second, webhook_endpoints.max_in_flight,
+    webhook_endpoints.failures, webhook_endpoints.probe_at, webhook_endpoints.paid_until, now_us() AS now
 FROM webhook_endpoints
 WHERE EXISTS (SELECT *
 FROM webhook_deliveries
@@ -3284,7 +3290,7 @@ WHERE flow_keys.used_on < CAST(now_us() / 86400000000 AS INTEGER) - 1 AND CASE W
     flow_keys.used_on
 LIMIT 5000 OFFSET ?)
 DELETE FROM flow_keys WHERE flow_keys."key" IN (SELECT idle."key"
-FROM idle);
+FROM idle) RETURNING "key";
 
 -- forget_limit_turns
 -- Delete the last turns of limits without waiting runs.
@@ -3434,6 +3440,14 @@ WHERE name = ?;
 -- Renew the lease of a worker.
 UPDATE workers SET active=?, heartbeat_at=now_us(), lease_until=(now_us() + CAST(? * ? AS BIGINT)), memory_bytes=?,
     cpu_percent=? WHERE workers.id = ? AND workers.status IN ('online', 'draining') RETURNING drain_requested_at;
+
+-- held_webhooks
+-- Read a page of the deliveries that wait for a disabled webhook endpoint.
+SELECT webhook_deliveries.id
+FROM webhook_deliveries
+WHERE webhook_deliveries.endpoint_id = ? AND webhook_deliveries.status = 'held' AND webhook_deliveries.id > ? ORDER BY
+    webhook_deliveries.id
+LIMIT 5001 OFFSET ?;
 
 -- hold_bulk_job
 -- Check that a process may still work on a bulk job.
@@ -6345,6 +6359,12 @@ UPDATE runs SET first_seq=? WHERE runs.id = ? AND runs.ended_at IS NOT NULL;
 -- Note that only the last event of ended runs is kept.
 UPDATE runs SET first_seq=runs.last_seq WHERE runs.id in (select value from json_each(?)) AND runs.ended_at IS NOT NULL;
 
+-- move_held_webhooks
+-- Send or discard a page of the deliveries that wait for a disabled webhook endpoint.
+UPDATE webhook_deliveries SET status=?, next_at=CASE WHEN (? = 'pending') THEN now_us() + 300000000 END, ended_at=CASE
+    WHEN (? = 'discarded') THEN now_us() END WHERE webhook_deliveries.id in (select value from json_each(?)) AND
+    webhook_deliveries.status = 'held' RETURNING id;
+
 -- move_limit_waits
 -- Let waiting runs wait for another of their limits, which is full.
 UPDATE limit_waits SET "key"=batch."key", turn=batch.turn, evicts=batch.evicts FROM (SELECT json_extract(value, '$[0]')
@@ -8228,7 +8248,7 @@ UPDATE schedules SET version=(schedules.version + ?), paused_at=?, paused_by=?, 
 -- retry_dead_letter
 -- Note that the run of a dead letter is executed again.
 UPDATE dead_letters SET state='retrying', handled_by=?, handled_at=now_us(), retry_run_id=? WHERE dead_letters.run_id =
-    ? RETURNING run_id;
+    ? AND (? = 0 OR dead_letters.state IN ('open', 'acknowledged', 'discarded')) RETURNING run_id;
 
 -- retry_run
 -- Make a failed run ready again.
@@ -10678,6 +10698,12 @@ WHERE webhook_deliveries.id = ?;
 UPDATE webhook_endpoints SET paid_until=batch.paid_until, served_at=now_us() FROM (SELECT json_extract(value, '$[0]') AS
     id, json_extract(value, '$[1]') AS paid_until
 FROM json_each(?) AS batch_members) AS batch WHERE webhook_endpoints.id = batch.id;
+
+-- webhook_origins_in_use
+-- Find the origins of webhook URLs of runs that retention keeps.
+SELECT webhook_endpoints.id
+FROM webhook_endpoints
+WHERE webhook_endpoints.id in (select value from json_each(?)) AND webhook_endpoints.updated_at > now_us() - 43200000000;
 
 -- webhook_overview
 -- Count disabled webhook endpoints and undelivered messages.
