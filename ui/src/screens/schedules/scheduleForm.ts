@@ -1,6 +1,6 @@
 /* The form of a schedule: its fields, what they start with, and the request they make. */
 import type { components } from '@/api/schema'
-import { formatJson } from '@/api/json'
+import { formatJson, parseJson } from '@/api/json'
 import { asCli } from '@/format/command'
 
 export type Schedule = components['schemas']['Schedule']
@@ -78,7 +78,7 @@ export function readSchedule(draft: ScheduleDraft): ReadSchedule {
   if (spec === null) return { body: null, problem: 'The times are not complete.' }
   let input: unknown
   try {
-    input = draft.input.trim() === '' ? {} : JSON.parse(draft.input)
+    input = draft.input.trim() === '' ? {} : parseJson(draft.input)
   } catch {
     return { body: null, problem: 'The input is not valid JSON.' }
   }
