@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Lane, Question } from '../src/api/types'
+import { pathOfId } from '../src/app/palette/commands'
 import { turnsOf } from '../src/screens/chat/turns'
 import { stepIds, vocabularyOf } from '../src/screens/definitions/editor/complete'
 import { describeField } from '../src/screens/definitions/editor/describe'
@@ -17,6 +18,16 @@ import { slowStatements } from '../src/screens/system/slow'
 import { verdictOf } from '../src/screens/lanes/verdict'
 import { cliOf, emptyDraft, readSchedule } from '../src/screens/schedules/scheduleForm'
 import { NO_OPTIONS as NO_START, startRequest } from '../src/screens/start/startRequest'
+
+describe('pasted ids', () => {
+  it.each([
+    ['run_0192f3a1b2c37abc8def0123456789ab', '/runs/run_0192f3a1b2c37abc8def0123456789ab'],
+    [' wrk_0192f3a1b2c37abc8def0123456789ab ', '/workers?worker=wrk_0192f3a1b2c37abc8def0123456789ab'],
+    ['sess_0192f3a1b2c37abc8def0123456789ab', '/chat/sess_0192f3a1b2c37abc8def0123456789ab'],
+    ['blk_0192f3a1b2c37abc8def0123456789ab', '/bulk/blk_0192f3a1b2c37abc8def0123456789ab'],
+    ['running', undefined],
+  ])('%s leads to %s', (text, path) => expect(pathOfId(text)?.path).toBe(path))
+})
 
 const TEXT = `{
   "id": "x", "note": "a \\"{brace}\\"",
