@@ -31,9 +31,15 @@ import { COUNT_LIMIT, useRunList } from './useRunList'
 
 function NoRuns({ filters, onChange }: { filters: RunFilters; onChange: (filters: RunFilters) => void }) {
   const set = setFilters(filters)
-  if (set.length === 0 && filters.window === 'all') {
+  const wider = (
+    <>
+      {filters.window !== 'all' && filters.window !== '' && <Button onClick={() => onChange({ ...filters, window: 'all' })}>Search any time</Button>}
+      {rootsOnly(filters) && <Button onClick={() => onChange({ ...filters, children: 'yes' })}>Include child runs</Button>}
+    </>
+  )
+  if (set.length === 0) {
     return (
-      <Empty icon={Activity} title="No runs yet" command="runlane run TASK --input '{}'" actions={<ButtonLink to="/start">Start a run</ButtonLink>}>
+      <Empty icon={Activity} title={filters.window === 'all' ? 'No runs yet' : 'No run in this time window'} command="runlane run TASK --input '{}'" actions={<><ButtonLink to="/start">Start a run</ButtonLink>{wider}</>}>
         A run is one durable execution of a task, an orchestration or an agent. Start one here, from the command line, or over the API.
       </Empty>
     )
@@ -44,8 +50,7 @@ function NoRuns({ filters, onChange }: { filters: RunFilters; onChange: (filters
       title="No run matches"
       actions={
         <>
-          {filters.window !== 'all' && filters.window !== '' && <Button onClick={() => onChange({ ...filters, window: 'all' })}>Search any time</Button>}
-          {rootsOnly(filters) && <Button onClick={() => onChange({ ...filters, children: 'yes' })}>Include child runs</Button>}
+          {wider}
           {set.map((entry) => (
             <Button key={entry.name + entry.value} onClick={() => onChange(without(filters, entry))}>
               Clear {entry.label.toLowerCase()} {entry.value}
