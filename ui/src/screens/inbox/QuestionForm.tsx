@@ -29,7 +29,8 @@ export function answerRequest(question: Question, response: unknown, note: strin
   return request('post', '/api/v2/runs/{run_id}/resume', {
     path: { run_id: question.run_id },
     body: { response: response as never, step: question.path, ...(note === '' ? {} : { note }) },
-    cli: asCli('runs', 'resume', question.run_id, '--step', question.path, '--answer', formatJson(response, 0)),
+    // The command has no note.
+    cli: note === '' ? asCli('runs', 'resume', question.run_id, '--step', question.path, '--answer', formatJson(response, 0)) : undefined,
   })
 }
 
