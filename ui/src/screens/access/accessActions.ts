@@ -100,7 +100,7 @@ export function saveRoleAction(name: string, permissions: string[], existing: bo
     id: 'save-role', label: existing ? 'Change' : 'New role', icon: existing ? Pencil : Plus, refused: name === '' ? 'A name is required.' : permissions.length === 0 ? 'Choose at least one permission.' : null,
     title: existing ? `Change the role ${name}` : 'New role', verb: existing ? 'Save the role' : 'Create the role',
     consequence: existing ? 'Every key with this role has exactly these permissions from its next request on.' : 'Keys can be created with this role.',
-    request: request('put', '/api/v2/roles/{name}', { path: { name: name || 'NAME' }, body: { permissions }, cli: asCli('roles', 'set', name || 'NAME', ...permissions) }),
+    request: request('put', '/api/v2/roles/{name}', { path: { name: name || 'NAME' }, body: { permissions }, cli: asCli('roles', 'set', name || 'NAME', ...(permissions.length === 0 ? ['PERMISSION'] : permissions)) }),
     done: 'The role is stored.',
   }
 }
