@@ -27,7 +27,7 @@ export default defineConfig(({ command }) => ({
     modulePreload: { polyfill: false },
     rollupOptions: { output: { hashCharacters: 'hex' } },
   },
-  server: { proxy: { '/api': { target: server }, '/health': { target: server } } },
+  server: { proxy: Object.fromEntries(['/api', '/ready', '/threads', '/assistants'].map((path) => [path, { target: server }])) },
   // A busy machine needs more than the 5 s of the default for a property of many examples.
   test: { include: ['tests/**/*.test.ts'], environment: 'node', testTimeout: 120_000 },
 }))

@@ -171,7 +171,8 @@ async def check_script(client: Client, run_id: str, losses: int, folder: Path) -
         raise CheckFailed(f"One photograph was approved, but {len(orders)} were ordered.")
 
 
-async def demonstrate(folder: Path, *, scripted: bool, live: bool, open_ui: bool) -> None:
+async def demonstrate(folder: Path, *, scripted: bool, live: bool, open_ui: bool) -> str:
+    """Return the address of the run in the dashboard."""
     server = Process(folder, "serve", "tasks:app", "--port", "0", ready="serving")
     workers = [Process(folder, "worker", "tasks:app", ready="worker_online") for _ in range(2)]
     console.log("demo", "starts an API server and two workers")
@@ -207,6 +208,7 @@ async def demonstrate(folder: Path, *, scripted: bool, live: bool, open_ui: bool
         codes = await asyncio.gather(*(process.drain() for process in (server, *workers)))
         if sorted(codes) != [-9, 0, 0]:
             raise CheckFailed(f"The processes exited with {codes}.")
+        return link
     finally:
         for process in (server, *workers):
             await process.kill()
@@ -249,14 +251,14 @@ def main() -> int:
         console.print(f"Model: {model}")
         console.print()
         try:
-            asyncio.run(demonstrate(folder, scripted=model == SCRIPTED, live=live, open_ui=options.open))
+            link = asyncio.run(demonstrate(folder, scripted=model == SCRIPTED, live=live, open_ui=options.open))
         except (CheckFailed, StartError, RunlaneError, TimeoutError) as error:
             console.print(f"FAILED: {error}")
             return 1
     if model == SCRIPTED:
         console.print(REAL_MODEL_HINT)
     if not options.open:
-        console.print("To look at the run in the dashboard: make run ARGS=--open")
+        console.print(f"The run was on {link}. To serve it until Ctrl-C: make run ARGS=--open")
     if options.folder is not None:
         console.print(f"Inspect it: RUNLANE_DATABASE_URL={os.environ['RUNLANE_DATABASE_URL']} runlane runs list")
     return 0

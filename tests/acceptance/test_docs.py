@@ -257,8 +257,9 @@ def test_other_shell_lines_name_things_that_exist() -> None:
                 pass
             case ["pg_dump" | "pg_restore" | "createdb" as program, *_]:
                 assert (find_postgres() / program).exists(), f"{block}: {line}"
-            case ["make", target]:
+            case ["make", target, *arguments]:
                 assert target in targets[1].split(), f"{block}: {line}"
+                assert all(argument.startswith("ARGS=") for argument in arguments), f"{block}: {line}"
             case ["python", file]:
                 assert (block.page.parent / file).exists(), f"{block}: {line}"
             case ["curl", *words]:

@@ -50,6 +50,7 @@ def test_the_newsroom_prints_one_article_though_its_worker_is_killed(tmp_path: P
         "run completed",
         "14 steps and 11 model answers, each recorded once; 1 worker killed, 1 draft written again, nothing",
         "OPENAI_API_KEY",
+        "The run was on http://127.0.0.1",
     )
     assert "calls ask_harbour" in done.stdout
     # Its pieces are live and may come before the events that were stored first, which break the line.

@@ -43,10 +43,12 @@ def test_a_page_says_that_the_server_is_away_and_repairs_itself(
         site.server.kill()
         bar = watcher.get_by_text("Not connected since")
         expect(bar).to_be_visible()
-        # What was read stays.
+        # What was read stays, and does not look current.
         expect(watcher.get_by_text("line 3", exact=True)).to_be_visible()
+        expect(watcher.locator("main")).to_have_css("filter", "grayscale(1)")
         with serving(tmp_path, site.variables, "dev", "tasks:app", port=port) as again:
             expect(bar).to_be_hidden(timeout=60_000)
+            expect(watcher.locator("main")).to_have_css("filter", "none")
             expect(watcher.get_by_text("line 200", exact=True)).to_be_attached(timeout=300_000)
             lines = watcher.get_by_role("list", name="Log lines").locator("li").all_inner_texts()
             numbers = [int(text.split("line ")[1].split()[0]) for text in lines if "line " in text]

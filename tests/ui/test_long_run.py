@@ -66,3 +66,9 @@ def test_the_end_of_its_events_is_one_click_away(page: Page, site: Site, long_ru
     page.get_by_label("Type of event").select_option("done")
     expect(page.locator(f'[data-seq="{last}"]')).to_contain_text("completed")
     assert page.locator("[data-seq]").count() < MAX_ROWS
+
+
+def test_a_step_beyond_the_first_thousand_shows_its_output(page: Page, site: Site, long_run: str) -> None:
+    page.goto(f"{site.ui}/runs/{long_run}?step=last")
+    inspector = page.get_by_role("complementary", name="Inspector")
+    expect(inspector.get_by_role("tree", name="the output of the step")).to_contain_text("All rounds are done.")

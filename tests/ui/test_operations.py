@@ -121,6 +121,34 @@ def test_a_lane_is_held_with_a_reason_and_capped(page: Page, site: Site) -> None
     expect(page.get_by_text("0 / 3")).to_be_visible()
 
 
+def test_a_lane_is_capped_and_paused_from_its_row(page: Page, site: Site) -> None:
+    site.call("POST", "/lanes", {"name": "rowed"})
+    page.goto(f"{site.ui}/lanes")
+    row = page.locator('[data-row-id="rowed"]')
+    row.get_by_role("button", name="Actions of rowed").click()
+    page.get_by_role("menuitem", name="Slots and settings").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("No cap").uncheck()
+    dialog.get_by_label("Slots").fill("5")
+    confirm(page, "Save the settings")
+    expect(row).to_contain_text("0 / 5")
+    row.get_by_role("button", name="Actions of rowed").click()
+    page.get_by_role("menuitem", name="Pause").click()
+    confirm(page, "Pause the lane")
+    expect(row).to_contain_text("paused")
+
+
+def test_a_page_whose_object_was_deleted_meanwhile_is_not_shown_as_current(
+    page: Page, site: Site, problems: PageProblems
+) -> None:
+    problems.expected.append("404")
+    site.call("POST", "/lanes", {"name": "short-lived"})
+    page.goto(f"{site.ui}/lanes/short-lived")
+    expect(page.get_by_role("heading", name="Assigned kinds")).to_be_visible()
+    site.call("DELETE", "/lanes/short-lived")
+    expect(page.get_by_role("alert")).to_contain_text('No lane "short-lived" exists.')
+
+
 def test_workers_show_their_slots(page: Page, site: Site) -> None:
     worker = site.call("GET", "/workers")["workers"][0]
     page.goto(f"{site.ui}/workers")

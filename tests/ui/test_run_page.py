@@ -273,3 +273,18 @@ def test_the_zoom_of_the_timeline_is_in_the_address(page: Page, site: Site, runs
     expect(page).not_to_have_url(re.compile("zoom="))
     page.goto(f"{site.ui}/runs/{runs['published']}?zoom=nonsense")
     expect(page.get_by_role("button", name="Show all")).to_be_disabled()
+
+
+def test_a_fork_changes_no_number_that_the_browser_cannot_hold(page: Page, site: Site) -> None:
+    number = 12345678901234567
+    body = {"message": "a division", "input": {"number": number}}
+    run_id = site.call("POST", "/orchestrations/broken/run", body)["run_id"]
+    site.wait_for(run_id, "failed")
+    open_run(page, site, run_id, "?step=divide")
+    page.get_by_role("button", name="Fork from here").click()
+    dialog = page.get_by_role("dialog")
+    state = dialog.get_by_label("State at that step")
+    expect(state).to_have_value(re.compile(str(number)))
+    expect(dialog).to_contain_text("The state is not changed.")
+    state.fill(state.input_value().replace("{", '{"added": 1,', 1))
+    expect(dialog).to_contain_text("Changed in the state: added.")

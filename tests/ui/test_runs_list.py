@@ -133,6 +133,28 @@ def test_a_row_says_when_its_run_was_accepted_and_started(page: Page, site: Site
     expect(row.locator(f'time[datetime="{started}"]')).to_be_visible()
 
 
+def test_the_link_of_a_row_is_copied(page: Page, site: Site, runs: dict[str, str]) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{site.ui}/runs")
+    page.get_by_role("button", name=f"Actions of {runs['completed']}").click()
+    page.get_by_role("menuitem", name="Copy the link").click()
+    expect(page.get_by_text("Copied.", exact=True).first).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == f"{site.ui}/runs/{runs['completed']}"
+
+
+def test_copied_times_are_exact(page: Page, site: Site, runs: dict[str, str]) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"{site.ui}/runs")
+    accepted = page.locator(f'[data-row-id="{runs["completed"]}"] time').first
+    expect(accepted).to_have_text(re.compile("ago|now"))
+    accepted.evaluate("element => getSelection().selectAllChildren(element.parentElement)")
+    page.keyboard.press("Control+c")
+    exact = accepted.get_attribute("title")
+    assert exact is not None
+    assert "UTC" in exact
+    assert page.evaluate("navigator.clipboard.readText()") == exact
+
+
 def test_columns_are_chosen_and_kept(page: Page, site: Site, runs: dict[str, str]) -> None:
     page.goto(f"{site.ui}/runs")
     page.get_by_role("button", name="Columns").click()

@@ -62,3 +62,32 @@ def test_an_agent_needs_a_message(page: Page, site: Site) -> None:
     page.get_by_label("Message").fill("Please confirm my order.")
     page.get_by_role("button", name="Start the run").click()
     site.wait_for(started(page), "paused")
+
+
+def test_a_run_leads_to_a_form_with_its_input(page: Page, site: Site) -> None:
+    first = site.run_task("resize", input={"picture": "again.png", "width": 20})
+    site.wait_for(first, "completed")
+    page.goto(f"{site.ui}/runs/{first}")
+    page.get_by_role("button", name="More actions").click()
+    page.get_by_role("menuitem", name="Start another like it").click()
+    expect(page.get_by_label("picture")).to_have_value("again.png")
+    page.get_by_role("button", name="Start the run").click()
+    expect(page).not_to_have_url(re.compile(first))
+    run = site.wait_for(started(page), "completed")
+    assert run["result"] == {"picture": "again.png", "width": 20, "mode": "fit"}
+
+
+def test_a_typed_number_keeps_every_digit(page: Page, site: Site) -> None:
+    page.goto(f"{site.ui}/start?target=resize")
+    page.get_by_label("picture").fill("wide.png")
+    page.get_by_label("width").fill("12345678901234567")
+    page.get_by_role("button", name="Start the run").click()
+    run_id = started(page)
+    assert site.wait_for(run_id, "completed")["result"]["width"] == 12345678901234567
+    # The same as JSON, from the run.
+    page.goto(f"{site.ui}/start?like={run_id}")
+    page.get_by_role("button", name="Edit as JSON").click()
+    expect(page.get_by_label("Input", exact=True)).to_have_value(re.compile("12345678901234567"))
+    page.get_by_role("button", name="Start the run").click()
+    expect(page).not_to_have_url(re.compile(run_id))
+    assert site.wait_for(started(page), "completed")["result"]["width"] == 12345678901234567

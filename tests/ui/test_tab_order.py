@@ -18,7 +18,7 @@ FOCUSED = """() => {
   const named = at.getAttribute('aria-label') ?? at.labels?.[0]?.innerText ?? at.innerText ?? ''
   const name = named.trim().split(/\\n/)[0]
   if (/was declined|ZeroDivisionError/.test(name)) return 'causes'
-  return /^[0-9a-f]{8}$/.test(name) ? 'id' : name.replace(/\\d+/g, '#')
+  return /^[0-9a-f]{8}$/.test(name) ? 'id' : name.replace(/[\\d.,]*\\d/g, '#')
 }"""
 NAVIGATION = [
     *("Skip to the content", "Runlane", "Overview", "Runs", "Inbox", "Chat", "Dead letters", "Definitions"),
@@ -28,6 +28,7 @@ NAVIGATION = [
 TOP_BAR = ["Search or paste an id", "Live", "Local", "Theme", "Keyboard shortcuts", "Account"]
 FRAME = [*NAVIGATION, *TOP_BAR]
 BAR = "#:#:#: # accepted, # started, # completed, # failed, # cancelled"
+TOTALS = ["accepted: #", "started: #", "completed: #", "failed: #", "cancelled: #", "cost: $#"]
 # The path of each page, something that is visible once it is loaded, and its stops.
 PAGES = {
     "overview": (
@@ -36,7 +37,7 @@ PAGES = {
         [
             *FRAME,
             *("Running", "Ready", "Later", "Questions", "Dead letters", "Workers", "Cost today (UTC)"),
-            *("Window", BAR, "media", "billing", "default", "causes", "All runs", "Newest runs"),
+            *("Window", BAR, *TOTALS, "media", "billing", "default", "causes", "All runs", "Newest runs"),
         ],
     ),
     "runs": (
@@ -66,7 +67,7 @@ PAGES = {
         "Publish the report about the old lighthouse?",
         ["questions", "Claim", "Copy the link to this question", "helper", "As JSON", "approve", "As a command"],
     ),
-    "lanes": ("/lanes", "Keeps up.", [*FRAME, "New lane", "Copy as a command", "Lanes"]),
+    "lanes": ("/lanes", "Keeps up.", [*FRAME, "New lane", "Copy as a command", "Lanes", "rows"]),
 }
 
 

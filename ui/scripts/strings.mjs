@@ -65,8 +65,9 @@ function* messages(node, inText, parent) {
     if (node.operator === '+') for (const side of [node.left, node.right]) yield* messages(side, inText, node)
     else for (const side of [node.left, node.right]) if (side.type !== 'Literal') yield* messages(side, false, node)
   } else if (type === 'CallExpression') {
-    const places = ARGUMENTS[nameOf(node.callee)] ?? []
-    if (nameOf(node.callee) !== 'cx') for (const [index, argument] of node.arguments.entries()) yield* messages(argument, places.includes(index), node)
+    const callee = nameOf(node.callee)
+    const places = Object.hasOwn(ARGUMENTS, callee) ? ARGUMENTS[callee] : []
+    if (callee !== 'cx') for (const [index, argument] of node.arguments.entries()) yield* messages(argument, places.includes(index), node)
     yield* messages(node.callee, false, node)
   } else if (type === 'TSAsExpression' || type === 'TSSatisfiesExpression' || type === 'TSNonNullExpression' || type === 'ParenthesizedExpression') {
     yield* messages(node.expression, inText, parent)

@@ -5,6 +5,7 @@ import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { Router } from 'wouter'
 import { queryClient } from '@/api/query'
+import { writeExactTimes } from '@/app/copiedTimes'
 import { Frame } from '@/app/Frame'
 import { readPageAhead, Routes } from '@/app/routes'
 import { readSessionAhead, SessionGate, watchSession } from '@/app/session'
@@ -33,6 +34,7 @@ function Root() {
 }
 
 watchRequests()
+writeExactTimes()
 watchSession()
 readSessionAhead()
 readPageAhead(location.pathname.slice(base.length) || '/', new URLSearchParams(location.search))

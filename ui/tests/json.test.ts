@@ -1,10 +1,11 @@
 import { describe, expect, test } from 'vitest'
-import { parseJson } from '@/api/json'
+import { parseJson, parseNumber } from '@/api/json'
 import { childPath, findPaths, rowsOf } from '@/parts/json/rows'
 import { diffLines } from '@/parts/diff/lines'
 import fc from 'fast-check'
 
 describe('parsing', () => {
+  test.each([['12', 12], [' .5 ', 0.5], ['-1e3', -1000]])('the typed number %s', (text, value) => expect(parseNumber(text)).toBe(value))
   test('ordinary values are plain', () => expect(parseJson('{"a":[1,2.5,"x",null,true]}')).toEqual({ a: [1, 2.5, 'x', null, true] }))
 })
 

@@ -68,6 +68,7 @@ describe('bulk commands', () => {
 
 describe('hints', () => {
   test('ids and topics', () => expect(readFrame('{"type":"hints","hints":[{"topic":"runs","ids":["run_1"]},{"topic":"all","ids":null}]}')).toEqual([{ topic: 'runs', ids: ['run_1'] }, { topic: '*', ids: undefined }]))
+  test('after the first frame of a stream everything is read again', () => expect(readFrame('{"type":"hello","live":true,"hints":[]}')).toEqual([{ topic: '*' }]))
   test('a frame that cannot be read means everything', () => expect(readFrame('{')).toEqual([{ topic: '*' }]))
 })
 

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Lane, Question } from '../src/api/types'
+import { pathOfId } from '../src/app/palette/commands'
+import { changeTenantAction, type Tenant } from '../src/screens/access/accessActions'
 import { turnsOf } from '../src/screens/chat/turns'
 import { stepIds, vocabularyOf } from '../src/screens/definitions/editor/complete'
 import { describeField } from '../src/screens/definitions/editor/describe'
@@ -17,6 +19,16 @@ import { slowStatements } from '../src/screens/system/slow'
 import { verdictOf } from '../src/screens/lanes/verdict'
 import { cliOf, emptyDraft, readSchedule } from '../src/screens/schedules/scheduleForm'
 import { NO_OPTIONS as NO_START, startRequest } from '../src/screens/start/startRequest'
+
+describe('pasted ids', () => {
+  it.each([
+    ['run_0192f3a1b2c37abc8def0123456789ab', '/runs/run_0192f3a1b2c37abc8def0123456789ab'],
+    [' wrk_0192f3a1b2c37abc8def0123456789ab ', '/workers?worker=wrk_0192f3a1b2c37abc8def0123456789ab'],
+    ['sess_0192f3a1b2c37abc8def0123456789ab', '/chat/sess_0192f3a1b2c37abc8def0123456789ab'],
+    ['blk_0192f3a1b2c37abc8def0123456789ab', '/bulk/blk_0192f3a1b2c37abc8def0123456789ab'],
+    ['running', undefined],
+  ])('%s leads to %s', (text, path) => expect(pathOfId(text)?.path).toBe(path))
+})
 
 const TEXT = `{
   "id": "x", "note": "a \\"{brace}\\"",
@@ -87,6 +99,19 @@ describe('requests', () => {
     expect(sent.body).toMatchObject({ action: 'retry', dry_run: true, filter: { fingerprint: 'f' }, options: { kind: 'restart' } })
     expect(sent.cli).toBe('runlane dead-letters retry --fingerprint f --kind restart')
     expect(letterConsequence('retry', 1, NO_OPTIONS)).toContain('1 run will be queued again')
+  })
+  it('shows a command for dead letters only if it selects the same ones', () => {
+    const filter = { state: ['open' as const, 'acknowledged' as const], code: 'timeout', assigned_to: 'ann' }
+    expect(letterRequest('retry', { filter }, { ...NO_OPTIONS, rate: '5' }).cli).toBe('runlane dead-letters retry --code timeout --assigned-to ann --rate 5')
+    expect(letterRequest('retry', { filter: { state: ['retrying'] } }, NO_OPTIONS).cli).toBe('runlane dead-letters retry --state retrying')
+    expect(letterRequest('discard', { filter }, NO_OPTIONS).cli).toBeUndefined()
+    expect(letterRequest('assign', { filter }, NO_OPTIONS).cli).toBeUndefined()
+    expect(letterRequest('retry', { filter: { tenant: 'acme' } }, NO_OPTIONS).cli).toBeUndefined()
+  })
+  it('shows every change of a tenant in its command', () => {
+    const tenant = { id: 'acme', enabled: true, on_cap: 'fail', weight: 1, max_queued: 5, max_running: null, rate_per_second: null, max_cost_usd_per_day: null, max_schedules: null, min_schedule_seconds: null } as unknown as Tenant
+    const { request } = changeTenantAction(tenant, { enabled: true, on_cap: 'ask', weight: 2, max_running: 7 })
+    expect(request.cli).toBe('runlane tenants set acme --max-running 7 --no-limit max_queued --on-cap ask --weight 2')
   })
   it('reads a schedule, or names what is missing', () => {
     const draft = { ...emptyDraft(), id: 'nightly', name: 'resize', zone: 'UTC' }

@@ -15,6 +15,7 @@ export class ExactNumber {
 const SUSPICIOUS = /\d{16}|\d\.\d{14}|\d[eE]/
 
 function isExact(source: string, value: number): boolean {
+  if (!Number.isFinite(value)) return false
   if (String(value) === source) return true
   if (Number.isInteger(value) && Number.isSafeInteger(value)) return true
   const digits = source.replace(/^-?0*\.?0*|[eE].*$|\./g, '').replace(/0+$/, '')
@@ -30,6 +31,16 @@ export function parseJson(text: string): unknown {
     return isExact(context.source, value) ? value : new ExactNumber(context.source)
   }
   return (JSON.parse as (text: string, reviver: Reviver) => unknown)(text, revive)
+}
+
+/** A number that was typed. Text that JSON does not allow, such as `.5`, is a number as well. */
+export function parseNumber(text: string): unknown {
+  try {
+    const value = parseJson(text.trim())
+    return typeof value === 'number' || value instanceof ExactNumber ? value : Number(text)
+  } catch {
+    return Number(text)
+  }
 }
 
 export function formatJson(value: unknown, indent = 2): string {

@@ -33,6 +33,9 @@ const RETRY_DELAYS = [1_000, 2_000, 4_000, 8_000, 16_000, 30_000]
 /** What was read within this time is not read again when another part of the page needs it. */
 const STALE_MS = 2_000
 
+/** For figures with hints: it finds what no hint reports, such as a worker that died, and many idle pages ask seldom. */
+export const SLOW_POLL_MS = 30_000
+
 export const queryClient = new QueryClient({
   defaultOptions: {
     queries: {
@@ -57,7 +60,7 @@ export interface ReadOptions<T> {
   enabled?: boolean
   /** Keep what is shown while the parameters change. */
   keep?: boolean
-  pollMs?: number | false
+  pollMs?: number | false | ((value: T | undefined) => number | false)
   /** Poll even while the page is hidden. */
   background?: boolean
   staleMs?: number
@@ -90,13 +93,14 @@ export function useApi<P extends PathsWith<'get'>>(
   params: Pick<Params<P, 'get'>, 'path' | 'query'> = {},
   options: ReadOptions<ResponseOf<P, 'get'>> = {},
 ): UseQueryResult<ResponseOf<P, 'get'>, ApiError> {
+  const { pollMs } = options
   return useQuery<ResponseOf<P, 'get'>, ApiError>({
     queryKey: keyOf(path, params),
     queryFn: ({ signal }) => call('get', path, { ...params, signal } as Params<P, 'get'>),
     meta: { topics: options.topics, runId: options.runId },
     enabled: () => options.enabled !== false && !isWithdrawn(buildPath(path, params.path, undefined)),
     placeholderData: options.keep ? (keepPreviousData as never) : undefined,
-    refetchInterval: options.pollMs,
+    refetchInterval: typeof pollMs === 'function' ? ({ state }) => pollMs(state.data) : pollMs,
     refetchIntervalInBackground: options.background,
     // Not undefined, which would replace the default by zero and read everything again that was read ahead.
     staleTime: options.staleMs ?? STALE_MS,

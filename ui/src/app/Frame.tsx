@@ -1,7 +1,9 @@
 /* The frame around every page: navigation, top bar, bars about the connection, and what floats above. */
 import { type ReactNode, useEffect, useState } from 'react'
 import { useLocation } from 'wouter'
+import { useConnection } from '@/live/connection'
 import { Announcer } from '@/parts/Announcer'
+import { cx } from '@/parts/classes'
 import { Notices } from '@/parts/Notices'
 import { ConnectionBar, OpenServerBar, VersionBar } from './Bars'
 import { Help } from './Help'
@@ -19,6 +21,7 @@ export function Frame({ children }: { children: ReactNode }) {
   const [location] = useLocation()
   const { dialog, setDialog } = useShortcuts()
   const expired = useExpired()
+  const away = useConnection().away !== null
   useEffect(() => setDrawer(false), [location])
   return (
     <div className="flex h-full">
@@ -31,7 +34,8 @@ export function Frame({ children }: { children: ReactNode }) {
         <OpenServerBar />
         <ConnectionBar />
         <VersionBar />
-        <main id="content" tabIndex={-1} className="min-h-0 flex-1 overflow-y-auto outline-none">
+        {/* Old data has no colours, so that it does not look current. */}
+        <main id="content" tabIndex={-1} data-old={away || undefined} className={cx('min-h-0 flex-1 overflow-y-auto outline-none', away && 'grayscale')}>
           {children}
         </main>
       </div>

@@ -4,7 +4,8 @@ import type { Zone } from '@/format/time'
 import { setPaused, useConnection } from '@/live/connection'
 import { Button, IconButton } from '@/parts/Button'
 import { cx } from '@/parts/classes'
-import { Menu } from '@/parts/Menu'
+import { Menu, type MenuItem } from '@/parts/Menu'
+import { useMedia } from './media'
 import { usePreference } from './preferences'
 import { signOut, useSession } from './session'
 import { TenantChooser } from './TenantChooser'
@@ -34,8 +35,17 @@ function LiveSwitch() {
   )
 }
 
-function AccountMenu() {
+/** What the bar has no room for on a narrow screen. */
+function useNarrowItems(onHelp: () => void): (MenuItem | 'line')[] {
+  const narrow = useMedia('(max-width: 599px)')
+  const [zone, setZone] = usePreference<Zone>('zone', 'local')
+  if (!narrow) return []
+  return ['line', { label: 'Times in UTC', icon: Clock, checked: zone === 'utc', onSelect: () => setZone(zone === 'utc' ? 'local' : 'utc') }, { label: 'Keyboard shortcuts', icon: CircleHelp, onSelect: onHelp }]
+}
+
+function AccountMenu({ onHelp }: { onHelp: () => void }) {
   const { me, info } = useSession()
+  const narrowItems = useNarrowItems(onHelp)
   return (
     <Menu
       label="Account"
@@ -54,6 +64,7 @@ function AccountMenu() {
           ),
           onSelect: () => undefined,
         },
+        ...narrowItems,
         ...(info.sign_in_required ? (['line', { label: 'Sign out', icon: LogOut, onSelect: () => void signOut() }] as const) : []),
       ]}
     />
@@ -84,7 +95,7 @@ export function TopBar({ onMenu, onPalette, onHelp }: { onMenu: () => void; onPa
         </Button>
         <Menu label="Theme" icon={ThemeIcon} iconOnly items={THEMES.map(([name, label, icon]) => ({ label, icon, onSelect: () => setTheme(name) }))} />
         <IconButton label="Keyboard shortcuts" icon={CircleHelp} onClick={onHelp} className="max-sm:hidden" />
-        <AccountMenu />
+        <AccountMenu onHelp={onHelp} />
       </div>
     </header>
   )

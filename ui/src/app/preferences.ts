@@ -1,5 +1,6 @@
 /* Choices of this browser: theme, time zone, columns, saved views. They stay on this device. */
 import { useCallback, useSyncExternalStore } from 'react'
+import { parseJson } from '@/api/json'
 
 const PREFIX = 'runlane.'
 const listeners = new Set<() => void>()
@@ -10,7 +11,7 @@ function read<T>(name: string, fallback: T): T {
   let value = fallback
   try {
     const text = localStorage.getItem(PREFIX + name)
-    if (text !== null) value = JSON.parse(text) as T
+    if (text !== null) value = parseJson(text) as T
   } catch {
     // A browser that refuses storage keeps the choice until the page is closed.
   }
@@ -22,6 +23,17 @@ export function setPreference<T>(name: string, value: T): void {
   cache.set(name, value)
   try {
     localStorage.setItem(PREFIX + name, JSON.stringify(value))
+  } catch {
+    // See read().
+  }
+  for (const listener of listeners) listener()
+}
+
+/** Remove the choices whose names begin with this prefix. */
+export function forgetPreferences(prefix: string): void {
+  for (const name of cache.keys()) if (name.startsWith(prefix)) cache.delete(name)
+  try {
+    for (const name of Object.keys(localStorage)) if (name.startsWith(PREFIX + prefix)) localStorage.removeItem(name)
   } catch {
     // See read().
   }

@@ -1,11 +1,14 @@
 /* Who is signed in and what the key may do. The key itself becomes an httpOnly cookie and never stays in the page. */
 import { queryOptions, useQuery } from '@tanstack/react-query'
-import { createContext, type ReactNode, use, useEffect, useSyncExternalStore } from 'react'
+import { createContext, type ReactNode, use, useEffect, useRef, useSyncExternalStore } from 'react'
 import { call, type ResponseOf, send } from '@/api/client'
-import type { ApiError } from '@/api/errors'
+import { type ApiError, toApiError } from '@/api/errors'
 import { queryClient } from '@/api/query'
 import { setServerOffset } from '@/format/time'
+import { repair } from '@/live/connection'
 import { ErrorNote } from '@/parts/Loading'
+import { notify } from '@/parts/Notices'
+import { forgetPreferences } from './preferences'
 import { SignInPage } from './SignIn'
 
 export type Me = ResponseOf<'/api/v2/me', 'get'>
@@ -50,6 +53,19 @@ export function useExpired(): boolean {
   )
 }
 
+/** Ask for the key again, and wait until the session continues. Another tenant or role loads the whole page instead. */
+export function signedInAgain(): Promise<void> {
+  setExpired(true)
+  return new Promise((resolve) => {
+    const listener = () => {
+      if (expired) return
+      listeners.delete(listener)
+      resolve()
+    }
+    listeners.add(listener)
+  })
+}
+
 export function watchSession(): void {
   const look = (error: unknown) => {
     if ((error as ApiError | null)?.status === 401) setExpired(true)
@@ -60,24 +76,41 @@ export function watchSession(): void {
   queryClient.getMutationCache().subscribe((event) => {
     if (event.type === 'updated' && event.action.type === 'error') look(event.action.error)
   })
+  document.addEventListener('visibilitychange', lookAgain)
 }
 
 export async function signIn(key: string): Promise<void> {
   const before = queryClient.getQueryData(ME.queryKey)
   await send('post', '/api/v2/ui/session', { body: { key } as never })
+  await continueAs(before)
+}
+
+/** Continue the page after a sign-in. Nothing that another tenant or role has read may stay in it. */
+async function continueAs(before: Me | undefined): Promise<void> {
   if (before !== undefined) {
     const { tenant, role } = await call('get', '/api/v2/me')
-    // Nothing that another tenant or role has read may stay in the page.
     if (tenant !== before.tenant || role !== before.role) return location.reload()
   }
   setExpired(false)
-  await queryClient.invalidateQueries()
+  // Streams were refused as well, and would wait before they try again.
+  repair()
+}
+
+/** Another tab may have signed in meanwhile: tabs share the cookie. */
+function lookAgain(): void {
+  if (!expired || document.visibilityState !== 'visible') return
+  continueAs(queryClient.getQueryData(ME.queryKey)).catch(() => undefined)
 }
 
 /** End the session here and on the server, and forget everything that was read. */
 export async function signOut(): Promise<void> {
-  await send('delete', '/api/v2/ui/session')
+  try {
+    await send('delete', '/api/v2/ui/session')
+  } catch (error) {
+    return notify(`The session has not ended: ${toApiError(error).message}`, { bad: true })
+  }
   queryClient.clear()
+  forgetPreferences('start.')
   location.assign(document.baseURI)
 }
 
@@ -104,6 +137,13 @@ export function SessionGate({ children }: { children: ReactNode }) {
   useEffect(() => {
     if (first) setExpired(false)
   }, [first])
+  // Another tab may have signed in with another key: what this one has read belongs to the first.
+  const owner = me.data === undefined ? null : `${me.data.tenant} ${me.data.role}`
+  const opened = useRef<string | null>(null)
+  useEffect(() => {
+    if (opened.current !== null && owner !== null && owner !== opened.current) location.reload()
+    opened.current ??= owner
+  }, [owner])
   if (first) return <SignInPage version={info.data?.version} />
   const error = info.error ?? me.error ?? (info.data === undefined ? info.failureReason : me.failureReason)
   if (me.data === undefined || info.data === undefined) {

@@ -3,7 +3,7 @@
 A browser opens at most six HTTP/1.1 connections to a server, so streams per tab would stall the API. The tab that
 holds a Web Lock reads the stream and shares it. A hidden tab lets go after a minute. Without locks, pages poll. */
 import { apiUrl } from '@/api/client'
-import { connection, type Phase, reportAnswer, repair, setPhase } from './connection'
+import { connection, onRepair, type Phase, reportAnswer, repair, setPhase } from './connection'
 
 export interface Hint {
   topic: string
@@ -30,19 +30,24 @@ function deliver(hint: Hint): void {
 }
 
 interface Frame {
+  type?: unknown
   hints?: { topic?: unknown; ids?: unknown }[]
 }
+
+const EVERYTHING: Hint = { topic: '*' }
 
 /** The hints of a frame. A frame that cannot be read means that anything may have changed. */
 export function readFrame(data: string): Hint[] {
   try {
-    const { hints = [] } = JSON.parse(data) as Frame
-    return hints.map(({ topic, ids }) => ({
+    const { type, hints = [] } = JSON.parse(data) as Frame
+    const found = hints.map(({ topic, ids }) => ({
       topic: topic === 'all' ? '*' : String(topic),
       ids: Array.isArray(ids) && ids.length > 0 ? ids.map(String) : undefined,
     }))
+    // Changes before the first frame of a stream have no hint, so what was read until then may be old.
+    return type === 'hello' ? [EVERYTHING, ...found] : found
   } catch {
-    return [{ topic: '*' }]
+    return [EVERYTHING]
   }
 }
 
@@ -51,12 +56,19 @@ class Leader {
   private retry: ReturnType<typeof setTimeout> | undefined
   private failures = 0
   private opened = false
+  private readonly endRepair: () => void
 
   constructor(
     private readonly share: (message: Message) => void,
     readonly phaseChanged: (phase: Phase) => void,
   ) {
     this.open()
+    // A stream that has been refused would wait for its next try.
+    this.endRepair = onRepair(() => {
+      if (this.source?.readyState !== EventSource.CLOSED) return
+      clearTimeout(this.retry)
+      this.open()
+    })
   }
 
   private open(): void {
@@ -82,6 +94,7 @@ class Leader {
   }
 
   stop(): void {
+    this.endRepair()
     clearTimeout(this.retry)
     this.source?.close()
   }
@@ -150,7 +163,7 @@ export function startHints(): () => void {
   document.addEventListener('visibilitychange', visibility)
 
   const poll = setInterval(() => {
-    if (connection().phase === 'polling' && !connection().paused && document.visibilityState === 'visible') deliver({ topic: '*' })
+    if (connection().phase === 'polling' && !connection().paused && document.visibilityState === 'visible') deliver(EVERYTHING)
   }, POLL_MS)
 
   // A timer that fires late means that the computer slept: connections are dead although no one reported it.

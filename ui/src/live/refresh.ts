@@ -10,16 +10,31 @@ const pending = new Map<string, Set<string> | null>()
 let timer: ReturnType<typeof setTimeout> | undefined
 let last = 0
 
-/** Hold refreshes while rows are selected or a dialog needs a still page. */
+const releases = new Set<() => void>()
+
+/** Hold refreshes while rows are selected, a menu is open or a dialog needs a still page. */
 export function useHold(active: boolean): void {
   useEffect(() => {
     if (!active) return
     holds += 1
     return () => {
       holds -= 1
+      if (holds > 0) return
       plan()
+      for (const callback of releases) callback()
     }
   }, [active])
+}
+
+/** Whether refreshes are held. */
+export function isHeld(): boolean {
+  return holds > 0
+}
+
+/** Called when refreshes are no longer held. */
+export function onRelease(callback: () => void): () => void {
+  releases.add(callback)
+  return () => releases.delete(callback)
 }
 
 function collect(hint: Hint): void {
@@ -55,6 +70,8 @@ function flush(): void {
 }
 
 export function startRefresh(): () => void {
+  // What the page has just read is not read again before it is shown.
+  last = Date.now()
   const endHints = onHint(collect)
   const endState = subscribe(() => {
     if (!connection().paused) plan()

@@ -3,6 +3,7 @@ import { Check, Copy as CopyIcon } from 'lucide-react'
 import { useState } from 'react'
 import { announce } from './Announcer'
 import { Button, IconButton } from './Button'
+import { notify } from './Notices'
 
 export async function copyText(text: string): Promise<boolean> {
   try {
@@ -20,6 +21,11 @@ export async function copyText(text: string): Promise<boolean> {
     area.remove()
     return copied
   }
+}
+
+/** Copy, and report it as a notice: the menu of the entry is closed by then. */
+export function copyAndNotify(text: string): void {
+  void copyText(text).then((done) => notify(done ? 'Copied.' : 'The browser refused access to the clipboard.', { bad: !done }))
 }
 
 function useCopied(text: string | (() => string)): [boolean, () => void] {

@@ -87,7 +87,14 @@ function Stopped({ onAgain }: { onAgain: () => void }) {
 
 export function Loaded<T>({ query, children, rows, onCancel }: { query: UseQueryResult<T, ApiError>; children: (value: T) => ReactNode; rows?: number; onCancel?: () => void }) {
   if (query.data !== undefined) {
-    return <>{children(query.data)}</>
+    // A lost connection and an ended session are reported above the page. Any other refusal makes what is shown old.
+    const refused = query.error !== null && !query.error.offline && query.error.status !== 401 ? query.error : null
+    return (
+      <>
+        {refused !== null && <ErrorNote error={refused} onRetry={() => void query.refetch()} />}
+        {children(query.data)}
+      </>
+    )
   }
   const error = query.error ?? (query.failureReason as ApiError | null)
   if (error !== null) return <ErrorNote error={error} onRetry={() => void query.refetch()} />

@@ -1,6 +1,7 @@
 /* A menu button. Arrow keys move, Escape closes and returns the focus, the list lies in the browser's top layer. */
 import { ChevronDown, type LucideIcon } from 'lucide-react'
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useRef, useState } from 'react'
+import { useHold } from '@/live/refresh'
 import { Button, IconButton, type Look } from './Button'
 import { cx } from './classes'
 
@@ -22,7 +23,6 @@ interface MenuProps {
   look?: Look
   small?: boolean
   children?: ReactNode
-  onOpenChange?: (open: boolean) => void
 }
 
 function place(list: HTMLElement, anchor: DOMRect): void {
@@ -34,13 +34,14 @@ function place(list: HTMLElement, anchor: DOMRect): void {
   list.style.left = `${left}px`
 }
 
-export function Menu({ label, items, icon, iconOnly = false, look = 'normal', small = false, children, onOpenChange }: MenuProps) {
+export function Menu({ label, items, icon, iconOnly = false, look = 'normal', small = false, children }: MenuProps) {
   const [open, setOpen] = useState(false)
   const anchor = useRef<HTMLButtonElement>(null)
   const list = useRef<HTMLDivElement>(null)
   const id = useId()
 
-  useEffect(() => onOpenChange?.(open), [open, onOpenChange])
+  // What a menu is about must not change while it is open.
+  useHold(open)
   useEffect(() => {
     const element = list.current
     if (!open || element === null || anchor.current === null) return

@@ -30,7 +30,8 @@ export function pageCommands(): PaletteCommand[] {
 const PREFIXES: [RegExp, (id: string) => string, string][] = [
   [/^run_[0-9a-f]{1,32}$/, (id) => `/runs/${id}`, 'Open the run'],
   [/^wrk_[0-9a-f]{1,32}$/, (id) => `/workers?worker=${id}`, 'Open the worker'],
-  [/^(ses|session|chat)_[0-9a-f]{1,32}$/, (id) => `/chat/${id}`, 'Open the conversation'],
+  [/^sess_[0-9a-f]{1,32}$/, (id) => `/chat/${id}`, 'Open the conversation'],
+  [/^blk_[0-9a-f]{1,32}$/, (id) => `/bulk/${id}`, 'Open the bulk job'],
 ]
 
 /** What a pasted id leads to. */

@@ -2,7 +2,7 @@
 import { MoreHorizontal } from 'lucide-react'
 import { useState } from 'react'
 import { Button } from '../Button'
-import { Menu } from '../Menu'
+import { Menu, type MenuItem } from '../Menu'
 import type { Action } from './action'
 import { ActionDialog } from './ActionDialog'
 
@@ -18,7 +18,8 @@ export function ActionButton({ action, small }: { action: Action; small?: boolea
   )
 }
 
-export function ActionMenu({ label, actions }: { label: string; actions: Action[] }) {
+/** `more` are entries that change nothing, such as copying a link. */
+export function ActionMenu({ label, actions, more = [] }: { label: string; actions: Action[]; more?: MenuItem[] }) {
   const [chosen, setChosen] = useState<Action | null>(null)
   return (
     <>
@@ -26,7 +27,11 @@ export function ActionMenu({ label, actions }: { label: string; actions: Action[
         label={label}
         icon={MoreHorizontal}
         iconOnly
-        items={actions.map((action) => ({ label: action.label, icon: action.icon, danger: action.danger, refused: action.refused, onSelect: () => setChosen(action) }))}
+        items={[
+          ...actions.map((action) => ({ label: action.label, icon: action.icon, danger: action.danger, refused: action.refused, onSelect: () => setChosen(action) })),
+          ...(actions.length > 0 && more.length > 0 ? (['line'] as const) : []),
+          ...more,
+        ]}
       />
       {chosen !== null && <ActionDialog action={chosen} onClose={() => setChosen(null)} />}
     </>

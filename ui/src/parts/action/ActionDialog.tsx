@@ -12,6 +12,7 @@ import { Field, TextInput } from '../form/Field'
 import { ErrorNote } from '../Loading'
 import { notify } from '../Notices'
 import { type Action, type ActionRequest, perform } from './action'
+import { useChangeKey } from './changeKey'
 
 /** The request as commands. The key is never part of them. */
 export function RequestCommands({ request }: { request: ActionRequest }) {
@@ -39,11 +40,10 @@ interface ActionDialogProps {
 
 export function ActionDialog({ action, onClose, children, onError, wide }: ActionDialogProps) {
   const [typed, setTyped] = useState('')
-  // One key for the life of the dialog and the same body: a second click is the same change.
-  const [key, setKey] = useState(() => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`)
+  const keyOf = useChangeKey()
   const away = useConnection().away
   const mutation = useMutation<unknown, ApiError, () => void>({
-    mutationFn: () => perform(action.request, key).catch((error: unknown) => Promise.reject(toApiError(error))),
+    mutationFn: () => perform(action.request, keyOf(action.request)).catch((error: unknown) => Promise.reject(toApiError(error))),
     onSuccess: (response, restore) => {
       notify(typeof action.done === 'string' ? action.done : action.done(response))
       onClose()
@@ -56,7 +56,6 @@ export function ActionDialog({ action, onClose, children, onError, wide }: Actio
     },
     onError: (error, restore) => {
       restore()
-      setKey(crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`)
       onError?.(error)
     },
   })

@@ -1,6 +1,8 @@
 /* An action is a value: what it does, what it will change, and the request. Dialog, menu and palette use the same one. */
 import type { LucideIcon } from 'lucide-react'
 import type { ReactNode } from 'react'
+import { ApiError } from '@/api/errors'
+import { signedInAgain } from '@/app/session'
 import { buildPath, call, type Method, type Params, type PathsWith, type ResponseOf, send } from '@/api/client'
 
 export interface ActionRequest {
@@ -41,8 +43,16 @@ export function request<M extends Method, P extends PathsWith<M>>(method: M, pat
   return { method, path: buildPath(path, params.path ?? {}, params.query), body: params.body, cli: params.cli, headers: params.headers }
 }
 
+/** Send the request of an action. If the session has ended, it is sent again after the sign-in, as the same change. */
 export async function perform(action: ActionRequest, idempotencyKey: string): Promise<unknown> {
-  return send(action.method, action.path, { body: action.body as never, idempotencyKey, headers: action.headers })
+  for (;;) {
+    try {
+      return await send(action.method, action.path, { body: action.body as never, idempotencyKey, headers: action.headers })
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 401) throw error
+    }
+    await signedInAgain()
+  }
 }
 
 export type { ResponseOf }

@@ -1,4 +1,5 @@
 /* JSON Schema as a form: which control a property gets, the value it starts with, and what its text means. */
+import { parseJson, parseNumber } from '@/api/json'
 
 export interface JsonSchema {
   type?: string | string[]
@@ -164,11 +165,11 @@ function readOne(field: FormField, text: string): { value?: unknown; problem?: s
     if (field.control === 'integer' && !Number.isInteger(value)) return { problem: `"${text}" is not a whole number.` }
     if (field.minimum !== undefined && value < field.minimum) return { problem: `Must be ${field.minimum} or more.` }
     if (field.maximum !== undefined && value > field.maximum) return { problem: `Must be ${field.maximum} or less.` }
-    return { value }
+    return { value: parseNumber(text) }
   }
   if (field.control !== 'json') return { value: text }
   try {
-    return { value: JSON.parse(text) }
+    return { value: parseJson(text) }
   } catch {
     return { problem: 'This is not valid JSON.' }
   }

@@ -45,6 +45,9 @@ export function endSessionAction(session: BrowserSession): Action {
 }
 
 const LIMITS = ['max_queued', 'max_running', 'rate_per_second', 'max_cost_usd_per_day', 'max_schedules', 'min_schedule_seconds'] as const
+const LIMIT_OPTIONS: Record<(typeof LIMITS)[number], string> = {
+  max_queued: '--max-queued', max_running: '--max-running', rate_per_second: '--rate', max_cost_usd_per_day: '--max-cost-per-day', max_schedules: '--max-schedules', min_schedule_seconds: '--min-schedule-seconds',
+}
 const LIMIT_WORDS: Record<(typeof LIMITS)[number], string> = {
   max_queued: 'Queued runs', max_running: 'Running runs', rate_per_second: 'Requests per second', max_cost_usd_per_day: 'Cost per day in US dollars', max_schedules: 'Schedules', min_schedule_seconds: 'Shortest interval of schedules in seconds',
 }
@@ -56,6 +59,18 @@ export const TENANT_FIELDS = [
   field('enabled', 'Enabled', { control: 'boolean' }),
 ]
 
+/** The changes of a tenant as options of the command. */
+function tenantWords(changed: Record<string, unknown>): string[] {
+  const removed = LIMITS.filter((name) => changed[name] === null)
+  return [
+    ...LIMITS.flatMap((name) => (changed[name] === undefined || changed[name] === null ? [] : [LIMIT_OPTIONS[name], String(changed[name])])),
+    ...(removed.length > 0 ? ['--no-limit', removed.join(',')] : []),
+    ...(changed.on_cap === undefined ? [] : ['--on-cap', String(changed.on_cap)]),
+    ...(changed.weight === undefined ? [] : ['--weight', String(changed.weight)]),
+    ...(changed.enabled === undefined ? [] : [changed.enabled === true ? '--enable' : '--disable']),
+  ]
+}
+
 export function changeTenantAction(tenant: Tenant, values: FormValues): Action {
   const body: Record<string, unknown> = { enabled: values.enabled === true, on_cap: values.on_cap, weight: values.weight }
   for (const name of LIMITS) body[name] = values[name] ?? null
@@ -64,7 +79,7 @@ export function changeTenantAction(tenant: Tenant, values: FormValues): Action {
   return {
     id: 'change-tenant', label: 'Change', icon: Pencil, danger: off, refused: Object.keys(changed).length === 0 ? 'Nothing is changed.' : null, title: `Change ${tenant.id}`, verb: 'Save the tenant',
     consequence: `${off ? 'The tenant is disabled: its keys are refused, its waiting runs do not start. ' : ''}Limits hold at once; runs that are running finish. Changed: ${Object.keys(changed).join(', ') || 'nothing'}.`,
-    request: request('patch', '/api/v2/tenants/{tenant_id}', { path: { tenant_id: tenant.id }, body: changed as never, cli: asCli('tenants', 'set', tenant.id, ...(off ? ['--disable'] : [])) }),
+    request: request('patch', '/api/v2/tenants/{tenant_id}', { path: { tenant_id: tenant.id }, body: changed as never, cli: asCli('tenants', 'set', tenant.id, ...tenantWords(changed)) }),
     done: 'The tenant is changed.',
   }
 }
@@ -85,7 +100,7 @@ export function saveRoleAction(name: string, permissions: string[], existing: bo
     id: 'save-role', label: existing ? 'Change' : 'New role', icon: existing ? Pencil : Plus, refused: name === '' ? 'A name is required.' : permissions.length === 0 ? 'Choose at least one permission.' : null,
     title: existing ? `Change the role ${name}` : 'New role', verb: existing ? 'Save the role' : 'Create the role',
     consequence: existing ? 'Every key with this role has exactly these permissions from its next request on.' : 'Keys can be created with this role.',
-    request: request('put', '/api/v2/roles/{name}', { path: { name: name || 'NAME' }, body: { permissions }, cli: asCli('roles', 'set', name || 'NAME', ...permissions) }),
+    request: request('put', '/api/v2/roles/{name}', { path: { name: name || 'NAME' }, body: { permissions }, cli: asCli('roles', 'set', name || 'NAME', ...(permissions.length === 0 ? ['PERMISSION'] : permissions)) }),
     done: 'The role is stored.',
   }
 }

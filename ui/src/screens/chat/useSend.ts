@@ -6,6 +6,7 @@ import { queryClient } from '@/api/query'
 import type { components } from '@/api/schema'
 import { asCli } from '@/format/command'
 import { type ActionRequest, perform, request } from '@/parts/action/action'
+import { newKey } from '@/parts/action/changeKey'
 
 type Sent = components['schemas']['ChatLinks']
 
@@ -17,17 +18,17 @@ export function messageRequest(agent: string, sessionId: string | null, message:
 }
 
 export function useSend(agent: string, sessionId: string | null, onSent: (sent: Sent) => void) {
-  const [key, setKey] = useState(() => crypto.randomUUID())
+  const [key, setKey] = useState(() => newKey())
   return useMutation<Sent, ApiError, string>({
     mutationFn: async (message) => (await perform(messageRequest(agent, sessionId, message), key).catch((error: unknown) => Promise.reject(toApiError(error)))) as Sent,
     onSuccess: (sent) => {
-      setKey(crypto.randomUUID())
+      setKey(newKey())
       void queryClient.invalidateQueries({ predicate: (query) => String(query.queryKey[0]).startsWith('/api/v2/chat') })
       onSent(sent)
     },
     onError: (error) => {
       // A refused message is another one after it was changed; after a lost connection it is the same.
-      if (!error.offline) setKey(crypto.randomUUID())
+      if (!error.offline) setKey(newKey())
     },
   })
 }

@@ -3,6 +3,7 @@ import { Check, type LucideIcon, RotateCw, Trash2, UserRound } from 'lucide-reac
 import type { components } from '@/api/schema'
 import { asCli } from '@/format/command'
 import { type ActionRequest, request } from '@/parts/action/action'
+import { OPEN_LETTERS } from './letterText'
 
 export type LetterFilter = components['schemas']['LetterFilterBody']
 export type LetterAction = 'retry' | 'discard' | 'acknowledge' | 'assign'
@@ -26,7 +27,9 @@ export const LETTER_ACTIONS: Record<LetterAction, { label: string; icon: LucideI
 }
 
 const CLI: Record<LetterAction, string> = { retry: 'retry', discard: 'discard', acknowledge: 'ack', assign: 'assign' }
-const CLI_FILTERS: [keyof LetterFilter, string][] = [['target', '--task'], ['lane', '--lane'], ['fingerprint', '--fingerprint'], ['step', '--step'], ['text', '--text']]
+const CLI_FILTERS: Partial<Record<keyof LetterFilter, string>> = { target: '--target', lane: '--lane', code: '--code', fingerprint: '--fingerprint', step: '--step', text: '--text', assigned_to: '--assigned-to', state: '--state' }
+/** Filters that a command does not have. */
+const CLI_WITHOUT: Record<LetterAction, readonly string[]> = { retry: [], discard: ['assigned_to'], acknowledge: ['assigned_to', 'state'], assign: [] }
 
 function optionsOf(action: LetterAction, options: LetterOptions): Record<string, unknown> {
   if (action === 'retry') return { kind: options.kind, latest: options.latest }
@@ -34,12 +37,28 @@ function optionsOf(action: LetterAction, options: LetterOptions): Record<string,
   return options.note === '' ? {} : { note: options.note }
 }
 
-function cliOf(action: LetterAction, selection: LetterSelection, options: LetterOptions): string {
-  const words = ['dead-letters', CLI[action]]
-  if ('ids' in selection) words.push(...selection.ids)
-  else for (const [name, option] of CLI_FILTERS) if (typeof selection.filter[name] === 'string') words.push(option, String(selection.filter[name]))
+/** The words of a filter; null if the command cannot select the same letters: it must not change more than the button. */
+function filterWords(action: LetterAction, filter: LetterFilter): string[] | null {
+  if (action === 'assign') return null
+  const words: string[] = []
+  for (const [name, value] of Object.entries(filter)) {
+    if (value === undefined || value === null) continue
+    // Without a state, commands select the letters that the page selects at first.
+    if (name === 'state' && [...(value as string[])].sort().join(' ') === [...OPEN_LETTERS].sort().join(' ')) continue
+    const option = CLI_FILTERS[name as keyof LetterFilter]
+    if (option === undefined || CLI_WITHOUT[action].includes(name)) return null
+    for (const one of [value].flat()) words.push(option, String(one))
+  }
+  return words
+}
+
+function cliOf(action: LetterAction, selection: LetterSelection, options: LetterOptions): string | undefined {
+  const selected = 'ids' in selection ? selection.ids : filterWords(action, selection.filter)
+  if (selected === null) return undefined
+  const words = ['dead-letters', CLI[action], ...selected]
   if (action === 'retry' && options.kind !== 'resume') words.push('--kind', options.kind)
   if (action === 'retry' && options.latest) words.push('--latest')
+  if (action === 'retry' && options.rate !== '') words.push('--rate', options.rate)
   if (action === 'assign' && options.to !== '') words.push('--to', options.to)
   if ((action === 'discard' || action === 'acknowledge') && options.note !== '') words.push('--note', options.note)
   return asCli(...words)

@@ -34,7 +34,7 @@ const BASE: Column<Summary>[] = [
 function columnsOf(kind: Kind, runs: ReadonlyMap<string, TargetFigures> | null, users: Record<string, number> | undefined): Column<Summary>[] {
   const used: Column<Summary> = {
     id: 'used', title: 'Used by', width: 72, align: 'right', wideOnly: true,
-    render: (row) => (users?.[row.id] === undefined ? <span className="text-faint">–</span> : <span className="tabular text-soft">{formatShort(users[row.id]!)}</span>),
+    render: (row) => (users === undefined ? <span className="text-faint">–</span> : <span className="tabular text-soft">{formatShort(users[row.id] ?? 0)}</span>),
   }
   if (targetOfDefinition(kind, '') === null) return [...BASE.slice(0, 3), used, ...BASE.slice(3)]
   const figures: Column<Summary> = {

@@ -8,6 +8,7 @@ import type { Question } from '@/api/types'
 import { useConnection } from '@/live/connection'
 import { perform } from '@/parts/action/action'
 import { RequestCommands } from '@/parts/action/ActionDialog'
+import { useChangeKey } from '@/parts/action/changeKey'
 import { Button } from '@/parts/Button'
 import { TextInput } from '@/parts/form/Field'
 import { ErrorNote } from '@/parts/Loading'
@@ -17,14 +18,13 @@ import { answerRequest } from './QuestionForm'
 
 export function BudgetForm({ question, cap, refused }: { question: Question; cap: ReachedCap; refused: string | null }) {
   const [text, setText] = useState(String(cap.limit))
-  const [key] = useState(() => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`)
+  const keyOf = useChangeKey()
   const away = useConnection().away
   const amount = amountOf(text)
   const allow = answerRequest(question, { decision: 'allow', amount_usd: amount }, '')
   const stop = answerRequest(question, { decision: 'stop' }, '')
   const mutation = useMutation<unknown, ApiError, 'allow' | 'stop'>({
-    // One key for each answer: a second click is the same change.
-    mutationFn: (answer) => perform(answer === 'allow' ? allow : stop, `${key}-${answer}`).catch((error: unknown) => Promise.reject(toApiError(error))),
+    mutationFn: (answer) => perform(answer === 'allow' ? allow : stop, keyOf(answer === 'allow' ? allow : stop)).catch((error: unknown) => Promise.reject(toApiError(error))),
     onSuccess: (_response, answer) => {
       notify(answer === 'allow' ? 'The cap is raised. The run continues.' : 'The step fails with cost_limit.')
       void queryClient.invalidateQueries()

@@ -12,6 +12,7 @@ import { asCli } from '@/format/command'
 import { useConnection } from '@/live/connection'
 import { type ActionRequest, perform, request } from '@/parts/action/action'
 import { RequestCommands } from '@/parts/action/ActionDialog'
+import { useChangeKey } from '@/parts/action/changeKey'
 import { Button } from '@/parts/Button'
 import { CopyButton } from '@/parts/Copy'
 import { LineDiff } from '@/parts/diff/LineDiff'
@@ -28,7 +29,8 @@ export function answerRequest(question: Question, response: unknown, note: strin
   return request('post', '/api/v2/runs/{run_id}/resume', {
     path: { run_id: question.run_id },
     body: { response: response as never, step: question.path, ...(note === '' ? {} : { note }) },
-    cli: asCli('runs', 'resume', question.run_id, '--step', question.path, '--answer', formatJson(response, 0)),
+    // The command has no note.
+    cli: note === '' ? asCli('runs', 'resume', question.run_id, '--step', question.path, '--answer', formatJson(response, 0)) : undefined,
   })
 }
 
@@ -44,7 +46,7 @@ export function QuestionForm({ question, closed, onAnswered }: QuestionFormProps
   const [draft, setDraft] = useState<Draft>(() => firstDraft(question, form))
   const [note, setNote] = useState('')
   const [tried, setTried] = useState(false)
-  const [key] = useState(() => crypto.randomUUID())
+  const keyOf = useChangeKey()
   const { may, platformAdmin } = useSession()
   const away = useConnection().away
   const send = useRef<HTMLButtonElement>(null)
@@ -52,7 +54,7 @@ export function QuestionForm({ question, closed, onAnswered }: QuestionFormProps
   const { response, problems } = readAnswer(form, draft)
   const sent = answerRequest(question, response, note)
   const mutation = useMutation<unknown, ApiError>({
-    mutationFn: () => perform(sent, key).catch((error: unknown) => Promise.reject(toApiError(error))),
+    mutationFn: () => perform(sent, keyOf(sent)).catch((error: unknown) => Promise.reject(toApiError(error))),
     onSuccess: () => {
       notify('The answer was taken. The run continues.')
       void queryClient.invalidateQueries()

@@ -22,7 +22,7 @@ import { Facts, Page, PageHeader, Panel } from '@/parts/Panel'
 import { Time } from '@/parts/Time'
 import { Throughput } from '@/screens/overview/Throughput'
 import { BulkDialog } from '@/screens/runs/BulkDialog'
-import { deleteLaneAction, enableAction, holdAction, releaseHoldAction, settingsAction } from './laneActions'
+import { deleteLaneAction, enableAction, holdAction, releaseHoldAction, SETTINGS, settingsAction, settingsOf } from './laneActions'
 import { LaneState } from './LanesPage'
 import { verdictOf } from './verdict'
 
@@ -30,13 +30,6 @@ const HOLD = [
   field('reason', 'Reason', { required: true, hint: 'Shown to everyone who looks why runs wait.' }),
   field('minutes', 'Minutes', { control: 'integer', minimum: 1, hint: 'Empty: until it is released.' }),
 ]
-const SETTINGS = [
-  field('max_slots', 'Slots', { control: 'integer', minimum: 0, maximum: 10_000, hint: 'Maximum number of concurrent runs in the cluster; 0 starts nothing.' }),
-  field('uncapped', 'No cap', { control: 'boolean' }),
-  field('poll_interval_ms', 'Poll interval in milliseconds', { control: 'integer', minimum: 50, maximum: 120_000, hint: 'How often idle workers look without a wake-up.' }),
-  field('fair', 'Tenants share the lane fairly', { control: 'boolean' }),
-]
-
 function unassignAction(lane: Lane, kind: string): Action {
   return {
     id: 'unassign',
@@ -129,7 +122,7 @@ function LaneView({ lane }: { lane: Lane }) {
       <PageHeader title={<span className="flex items-center gap-2">Lane {lane.name} <LaneState lane={lane} /></span>} note={<span className={TONE_TEXT[tone]}>{text}</span>}>
         {manage && <ActionButton action={enableAction(lane)} />}
         {manage && <FormAction label="Hold" icon={OctagonPause} fields={HOLD} build={(values) => holdAction(lane, values)} />}
-        {manage && <FormAction label="Settings" icon={Settings2} fields={SETTINGS} initial={{ max_slots: lane.max_slots, uncapped: lane.max_slots === null, poll_interval_ms: lane.poll_interval_ms, fair: lane.fair }} build={(values) => settingsAction(lane, values)} />}
+        {manage && <FormAction label="Settings" icon={Settings2} fields={SETTINGS} initial={settingsOf(lane)} build={(values) => settingsAction(lane, values)} />}
         {manage && <ActionButton action={{ ...deleteLaneAction(lane), after: () => navigate('/lanes') }} />}
         <CopyRead path={`/api/v2/lanes/${encodeURIComponent(lane.name)}`} cli={asCli('lanes', 'list')} />
       </PageHeader>

@@ -20,6 +20,7 @@ import type { Column } from '@/parts/table/columns'
 import { Table } from '@/parts/table/Table'
 import { Duration, Time } from '@/parts/Time'
 import { type LaneFigures, type Rate, useLaneFigures } from './laneFigures'
+import { LaneMenu } from './LaneMenu'
 import { type ServingWorker, verdictOf, workersOf } from './verdict'
 
 export function LaneState({ lane }: { lane: Lane }) {
@@ -116,7 +117,7 @@ export default function LanesPage() {
                 A lane appears with the first run of a task that names it, or when you create it.
               </Empty>
             ) : (
-              <Table<Lane> name="lanes" label="Lanes" columns={columns(workers.data?.workers, figures)} rows={list.lanes} id={(lane) => lane.name} link={(lane) => `/lanes/${encodeURIComponent(lane.name)}`} footer={<span>{plural(list.lanes.length, 'lane')}</span>} />
+              <Table<Lane> name="lanes" label="Lanes" columns={columns(workers.data?.workers, figures)} rows={list.lanes} id={(lane) => lane.name} link={(lane) => `/lanes/${encodeURIComponent(lane.name)}`} actions={platform && may('workers:manage') ? (lane) => <LaneMenu lane={lane} /> : undefined} footer={<span>{plural(list.lanes.length, 'lane')}</span>} />
             )
           }
         </Loaded>

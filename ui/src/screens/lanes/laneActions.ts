@@ -5,7 +5,7 @@ import type { Lane } from '@/api/types'
 import { asCli } from '@/format/command'
 import { plural } from '@/format/number'
 import { type Action, request } from '@/parts/action/action'
-import type { FormValues } from '@/parts/action/FormAction'
+import { field, type FormValues } from '@/parts/action/FormAction'
 
 type Hold = components['schemas']['LaneHold']
 
@@ -73,6 +73,17 @@ export function holdAction(lane: Lane, values: FormValues): Action {
     }),
     done: 'The lane is held.',
   }
+}
+
+export const SETTINGS = [
+  field('max_slots', 'Slots', { control: 'integer', minimum: 0, maximum: 10_000, hint: 'Maximum number of concurrent runs in the cluster; 0 starts nothing.' }),
+  field('uncapped', 'No cap', { control: 'boolean' }),
+  field('poll_interval_ms', 'Poll interval in milliseconds', { control: 'integer', minimum: 50, maximum: 120_000, hint: 'How often idle workers look without a wake-up.' }),
+  field('fair', 'Tenants share the lane fairly', { control: 'boolean' }),
+]
+
+export function settingsOf(lane: Lane): FormValues {
+  return { max_slots: lane.max_slots, uncapped: lane.max_slots === null, poll_interval_ms: lane.poll_interval_ms, fair: lane.fair }
 }
 
 export function settingsAction(lane: Lane, values: FormValues): Action {

@@ -1,11 +1,11 @@
 /* Providers of models that are being left alone for a while. */
 import { Link } from 'wouter'
-import { useApi } from '@/api/query'
+import { SLOW_POLL_MS, useApi } from '@/api/query'
 import { serverNow } from '@/format/time'
 import { Time } from '@/parts/Time'
 
 export function BackingOff() {
-  const query = useApi('/api/v2/limits', {}, { topics: ['limits'], pollMs: 15_000 })
+  const query = useApi('/api/v2/limits', {}, { topics: ['limits'], pollMs: SLOW_POLL_MS })
   const now = serverNow()
   const waiting = (query.data?.limits ?? []).filter((limit) => limit.backing_off_until !== null && Date.parse(limit.backing_off_until) > now)
   if (waiting.length === 0) return null

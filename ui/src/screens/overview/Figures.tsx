@@ -1,7 +1,7 @@
 /* The figures at the top. No figure without a link to the list that explains it. */
 import type { ReactNode } from 'react'
 import { Link } from 'wouter'
-import { useApi } from '@/api/query'
+import { SLOW_POLL_MS, useApi } from '@/api/query'
 import { useSession } from '@/app/session'
 import { useTenantParam } from '@/app/tenant'
 import { formatCost, formatCount, plural } from '@/format/number'
@@ -40,7 +40,7 @@ function countOf(counts: StatusCount[], ...statuses: string[]): { text: string; 
 }
 
 function WorkersFigure() {
-  const workers = useApi('/api/v2/workers', {}, { topics: ['workers'], pollMs: 10_000 })
+  const workers = useApi('/api/v2/workers', {}, { topics: ['workers'], pollMs: SLOW_POLL_MS })
   const list = workers.data?.workers ?? []
   const busy = list.reduce((sum, worker) => sum + worker.active_jobs, 0)
   const slots = list.reduce((sum, worker) => sum + worker.max_jobs, 0)

@@ -1,6 +1,6 @@
 /* Lanes with runs: how many run, how many wait, and how long the oldest has waited. */
 import { Link } from 'wouter'
-import { useApi } from '@/api/query'
+import { SLOW_POLL_MS, useApi } from '@/api/query'
 import type { Lane } from '@/api/types'
 import { formatCount } from '@/format/number'
 import { Loaded } from '@/parts/Loading'
@@ -31,7 +31,7 @@ function verdict(lane: Lane): string | null {
 }
 
 export function LanesNow() {
-  const query = useApi('/api/v2/lanes', {}, { topics: ['lanes', 'runs'], pollMs: 5_000 })
+  const query = useApi('/api/v2/lanes', {}, { topics: ['lanes', 'runs'], pollMs: SLOW_POLL_MS })
   return (
     <Panel title="Lanes now" flush>
       <Loaded query={query} rows={4}>

@@ -65,25 +65,33 @@ function axisText(iso: string, zone: Zone, seconds: number): string {
   return seconds > 86_400 ? exact.slice(5, 16) : exact.slice(11, 16)
 }
 
-function Totals({ points }: { points: Point[] }) {
+interface Fact {
+  term: string
+  value: string
+  more?: string
+  /** The runs that it counts; a run that was accepted before the window is not among them. */
+  to?: string
+}
+
+function Totals({ points, runs }: { points: Point[]; runs: string }) {
   const sum = (name: 'accepted' | 'started' | 'completed' | 'failed' | 'cancelled' | 'cost_usd' | 'retried') => points.reduce((total, point) => total + point[name], 0)
   const ended = sum('completed') + sum('failed')
   const waits = points.flatMap((point) => (point.wait_p95_seconds === null ? [] : [point.wait_p95_seconds]))
-  const facts: [string, string][] = [
-    ['accepted', formatCount(sum('accepted'))],
-    ['started', formatCount(sum('started'))],
-    ['completed', formatCount(sum('completed'))],
-    ['failed', `${formatCount(sum('failed'))}${ended > 0 ? ` (${formatPercent(sum('failed') / ended)})` : ''}`],
-    ['cancelled', formatCount(sum('cancelled'))],
-    ['cost', formatCost(sum('cost_usd'))],
-    ['longest p95 wait', waits.length === 0 ? '–' : formatDuration(Math.max(...waits))],
+  const facts: Fact[] = [
+    { term: 'accepted', value: formatCount(sum('accepted')), to: runs },
+    { term: 'started', value: formatCount(sum('started')), to: runs },
+    { term: 'completed', value: formatCount(sum('completed')), to: `${runs}&status=completed` },
+    { term: 'failed', value: formatCount(sum('failed')), more: ended > 0 ? ` (${formatPercent(sum('failed') / ended)})` : '', to: `${runs}&status=failed` },
+    { term: 'cancelled', value: formatCount(sum('cancelled')), to: `${runs}&status=cancelled` },
+    { term: 'cost', value: formatCost(sum('cost_usd')), to: '/usage?days=1' },
+    { term: 'longest p95 wait', value: waits.length === 0 ? '–' : formatDuration(Math.max(...waits)) },
   ]
   return (
     <dl className="flex flex-wrap gap-x-6 gap-y-1 text-xs text-soft">
-      {facts.map(([term, value]) => (
+      {facts.map(({ term, value, more = '', to }) => (
         <div key={term} className="flex gap-1.5">
           <dt>{term}</dt>
-          <dd className="tabular font-medium text-ink">{value}</dd>
+          <dd className="tabular font-medium text-ink">{to === undefined ? value : <Link href={to} aria-label={`${term}: ${value}`} className="hover:underline">{value}</Link>}{more}</dd>
         </div>
       ))}
     </dl>
@@ -122,7 +130,7 @@ export function Throughput({ lane }: { lane?: string }) {
                 <span>{nothing ? `one bar is ${formatDuration(series.step_seconds)}` : `at most ${formatCount(most)} in ${formatDuration(series.step_seconds)}`}</span>
                 <span>{axisText(new Date(to).toISOString(), zone, seconds)}</span>
               </div>
-              <Totals points={points} />
+              <Totals points={points} runs={`/runs?children=yes&from=${from}&before=${new Date(to).toISOString()}${lane === undefined ? '' : `&lane=${encodeURIComponent(lane)}`}`} />
               {series.counted_until !== null && !series.complete && <p className="text-2xs text-faint">Counted until {formatClock(series.counted_until, zone)}; a minute is counted after it has ended.</p>}
             </div>
           )

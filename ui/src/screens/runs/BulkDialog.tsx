@@ -6,6 +6,7 @@ import { useLocation } from 'wouter'
 import { send } from '@/api/client'
 import type { ApiError } from '@/api/errors'
 import { useApi } from '@/api/query'
+import { useLater } from '@/app/later'
 import { ActionDialog } from '@/parts/action/ActionDialog'
 import { Check, Field, Select, TextInput } from '@/parts/form/Field'
 import { ErrorNote } from '@/parts/Loading'
@@ -77,11 +78,12 @@ export function BulkDialog({ action, selected, subject, onClose, onStarted }: Bu
   const [options, setOptions] = useState(EMPTY)
   const [, navigate] = useLocation()
   const complete = ready(action, options)
+  const asked = useLater(options, 300)
   const counted = useQuery<{ total: number }, ApiError>({
-    queryKey: ['bulk', 'preview', action, selected, complete, options],
-    queryFn: async () => (await send('post', '/api/v2/bulk', { body: bulkRequest(action, selected, options, true).body as never })) as { total: number },
+    queryKey: ['bulk', 'preview', action, selected, complete, asked],
+    queryFn: async () => (await send('post', '/api/v2/bulk', { body: bulkRequest(action, selected, asked, true).body as never })) as { total: number },
     // Counted once for each dialog: after the job has started, nothing of the selection is left to count.
-    enabled: (query) => complete && query.state.data === undefined,
+    enabled: (query) => complete && ready(action, asked) && query.state.data === undefined,
     gcTime: 0,
     staleTime: 0,
     retry: false,

@@ -1,7 +1,7 @@
 /* A bulk job: progress, stop, and the runs it refused with the reason. */
 import { CircleStop } from 'lucide-react'
 import { Link, useParams } from 'wouter'
-import { useApi } from '@/api/query'
+import { SLOW_POLL_MS, useApi } from '@/api/query'
 import type { BulkJob } from '@/api/types'
 import { useTitle } from '@/app/inboxCount'
 import { useSession } from '@/app/session'
@@ -40,8 +40,8 @@ function Progress({ job }: { job: BulkJob }) {
   )
 }
 
-function Refused({ jobId, count }: { jobId: string; count: number }) {
-  const items = useApi('/api/v2/bulk/{job_id}/items', { path: { job_id: jobId }, query: { state: 'refused', limit: 1000 } }, { enabled: count > 0, pollMs: 5_000 })
+function Refused({ jobId, count, running }: { jobId: string; count: number; running: boolean }) {
+  const items = useApi('/api/v2/bulk/{job_id}/items', { path: { job_id: jobId }, query: { state: 'refused', limit: 1000 } }, { enabled: count > 0, staleMs: 0, topics: ['bulk'], pollMs: running ? 2_000 : SLOW_POLL_MS })
   if (count === 0) return <Empty title="No run was refused" />
   return (
     <Loaded query={items}>
@@ -67,7 +67,7 @@ export default function BulkJobPage() {
   const { jobId = '' } = useParams<{ jobId: string }>()
   const { may } = useSession()
   useTitle('Bulk job')
-  const query = useApi('/api/v2/bulk/{job_id}', { path: { job_id: jobId } }, { topics: ['runs'], pollMs: 1_000 })
+  const query = useApi('/api/v2/bulk/{job_id}', { path: { job_id: jobId } }, { topics: ['runs', 'bulk'], pollMs: (job) => (job?.state === 'running' ? 1_000 : SLOW_POLL_MS) })
   return (
     <Page>
       <Loaded query={query}>
@@ -92,7 +92,7 @@ export default function BulkJobPage() {
               </div>
             </Panel>
             <Panel title={`Refused runs (${formatCount(job.refused)})`} flush>
-              <Refused jobId={jobId} count={job.refused} />
+              <Refused key={job.state} jobId={jobId} count={job.refused} running={job.state === 'running'} />
             </Panel>
             <Panel title="Selection and options">
               <JsonView value={{ selection: job.selection, options: job.options, rate: job.rate }} label="selection" />

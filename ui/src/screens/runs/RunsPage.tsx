@@ -1,5 +1,5 @@
 /* The list of runs. */
-import { Activity, ArrowUp, Play } from 'lucide-react'
+import { Activity, ArrowUp, Copy, Link as LinkIcon, Play } from 'lucide-react'
 import { useCallback, useEffect, useMemo, useRef } from 'react'
 import type { RunSummary } from '@/api/types'
 import { useAddress } from '@/app/address'
@@ -8,10 +8,13 @@ import { useSession } from '@/app/session'
 import { useTenantParam } from '@/app/tenant'
 import { plural } from '@/format/number'
 import { serverNow } from '@/format/time'
+import { useHold } from '@/live/refresh'
 import { ActionMenu } from '@/parts/action/ActionButtons'
 import { Button, ButtonLink } from '@/parts/Button'
+import { copyAndNotify } from '@/parts/Copy'
 import { Empty } from '@/parts/Empty'
 import { Loaded } from '@/parts/Loading'
+import type { MenuItem } from '@/parts/Menu'
 import { Page, PageHeader } from '@/parts/Panel'
 import { ColumnMenu } from '@/parts/table/ColumnMenu'
 import { Time } from '@/parts/Time'
@@ -28,9 +31,15 @@ import { COUNT_LIMIT, useRunList } from './useRunList'
 
 function NoRuns({ filters, onChange }: { filters: RunFilters; onChange: (filters: RunFilters) => void }) {
   const set = setFilters(filters)
-  if (set.length === 0 && filters.window === 'all') {
+  const wider = (
+    <>
+      {filters.window !== 'all' && filters.window !== '' && <Button onClick={() => onChange({ ...filters, window: 'all' })}>Search any time</Button>}
+      {rootsOnly(filters) && <Button onClick={() => onChange({ ...filters, children: 'yes' })}>Include child runs</Button>}
+    </>
+  )
+  if (set.length === 0) {
     return (
-      <Empty icon={Activity} title="No runs yet" command="runlane run TASK --input '{}'" actions={<ButtonLink to="/start">Start a run</ButtonLink>}>
+      <Empty icon={Activity} title={filters.window === 'all' ? 'No runs yet' : 'No run in this time window'} command="runlane run TASK --input '{}'" actions={<><ButtonLink to="/start">Start a run</ButtonLink>{wider}</>}>
         A run is one durable execution of a task, an orchestration or an agent. Start one here, from the command line, or over the API.
       </Empty>
     )
@@ -41,8 +50,7 @@ function NoRuns({ filters, onChange }: { filters: RunFilters; onChange: (filters
       title="No run matches"
       actions={
         <>
-          {filters.window !== 'all' && filters.window !== '' && <Button onClick={() => onChange({ ...filters, window: 'all' })}>Search any time</Button>}
-          {rootsOnly(filters) && <Button onClick={() => onChange({ ...filters, children: 'yes' })}>Include child runs</Button>}
+          {wider}
           {set.map((entry) => (
             <Button key={entry.name + entry.value} onClick={() => onChange(without(filters, entry))}>
               Clear {entry.label.toLowerCase()} {entry.value}
@@ -54,6 +62,13 @@ function NoRuns({ filters, onChange }: { filters: RunFilters; onChange: (filters
       {filters.window === 'all' || filters.window === '' ? 'No run has all of these properties.' : `No run was accepted in the chosen window (${filters.window}) with these filters.`}
     </Empty>
   )
+}
+
+function copiesOf({ run_id }: RunSummary): MenuItem[] {
+  return [
+    { label: 'Copy the link', icon: LinkIcon, onSelect: () => copyAndNotify(new URL(`runs/${run_id}`, document.baseURI).href) },
+    { label: 'Copy the id', icon: Copy, onSelect: () => copyAndNotify(run_id) },
+  ]
 }
 
 interface MoreProps {
@@ -90,7 +105,8 @@ export function RunsPage() {
   const query = useMemo(() => ({ ...toQuery(filters, serverNow()), tenant }), [filters, tenant])
   const selection = useSelection()
   const held = selection.ids.size > 0
-  const { list, rows, truncated, since, fresh, showNew, cancel } = useRunList(query, held)
+  useHold(held)
+  const { list, rows, truncated, since, fresh, showNew, cancel } = useRunList(query)
   const { set } = address
   const onChange = useCallback((next: RunFilters) => set(writeFilters(next), { push: true }), [set])
   const writes = may('runs:write')
@@ -128,7 +144,7 @@ export function RunsPage() {
                 id={(run) => run.run_id}
                 link={(run) => `/runs/${run.run_id}`}
                 selection={writes ? selection : undefined}
-                actions={writes ? (run) => (simpleActions(run).length === 0 ? null : <ActionMenu label={`Actions of ${run.run_id}`} actions={simpleActions(run)} />) : undefined}
+                actions={(run) => <ActionMenu label={`Actions of ${run.run_id}`} actions={writes ? simpleActions(run) : []} more={copiesOf(run)} />}
                 footer={list.hasNextPage ? <More onVisible={more} busy={list.isFetchingNextPage} truncated={truncated} since={since} /> : <span>{plural(rows.length, 'run')}, no more match.</span>}
               />
             )

@@ -6,6 +6,7 @@ import type { ApiError } from '@/api/errors'
 import type { RunSummary } from '@/api/types'
 import { connection, onRepair } from '@/live/connection'
 import { onHint } from '@/live/hints'
+import { isHeld, onRelease } from '@/live/refresh'
 import { isEnded } from '@/text/status'
 
 type Query = NonNullable<QueryOf<'/api/v2/runs', 'get'>>
@@ -18,7 +19,7 @@ const GAP_MS = 1_000
 const FURTHER = 4
 export const COUNT_LIMIT = 100
 
-export function useRunList(query: Query, held: boolean) {
+export function useRunList(query: Query) {
   const client = useQueryClient()
   const key = ['/api/v2/runs', 'list', query] as const
   const [fresh, setFresh] = useState(0)
@@ -46,6 +47,7 @@ export function useRunList(query: Query, held: boolean) {
     [client, text],
   )
 
+  const hinted = useRef(new Set<string>())
   const refresh = useCallback(async () => {
     const loaded = client.getQueryData<Pages>(key)?.pages.flatMap((page) => page.runs) ?? []
     const head = await call('get', '/api/v2/runs', { query: { ...query, limit: PAGE } })
@@ -57,19 +59,26 @@ export function useRunList(query: Query, held: boolean) {
     }
     setFresh(head.runs.filter((row) => !known.has(row.run_id) && row.run_id > (loaded[0]?.run_id ?? '')).length)
     const covered = new Set(head.runs.map((row) => row.run_id))
-    const open = loaded.filter((row) => !isEnded(row.status) && !covered.has(row.run_id)).slice(0, PAGE)
-    if (open.length > 0) replace((await call('get', '/api/v2/runs', { query: { ids: open.map((row) => row.run_id), limit: PAGE } })).runs)
+    const others = loaded.filter((row) => !covered.has(row.run_id))
+    // First those that hints have named, such as a failed run that was retried; then those that may have ended.
+    const named = others.filter((row) => hinted.current.has(row.run_id))
+    const open = others.filter((row) => !isEnded(row.status) && !hinted.current.has(row.run_id))
+    hinted.current.clear()
+    const ids = [...named, ...open].slice(0, PAGE).map((row) => row.run_id)
+    if (ids.length > 0) replace((await call('get', '/api/v2/runs', { query: { ids, limit: PAGE } })).runs)
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [client, replace, text])
 
-  const holding = useRef(held)
-  holding.current = held
+  // A hint that came while the page was hidden, paused or held.
+  const missed = useRef(false)
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined
-    let last = 0
+    // The list has just been read.
+    let last = Date.now()
     const run = () => {
       timer = undefined
-      if (holding.current || connection().paused || document.visibilityState === 'hidden') return
+      missed.current = isHeld() || connection().paused || document.visibilityState === 'hidden'
+      if (missed.current) return
       last = Date.now()
       // A failure is reported by the next query of the page; the list stays as it is.
       void refresh().catch(() => undefined)
@@ -77,14 +86,22 @@ export function useRunList(query: Query, held: boolean) {
     const plan = () => {
       timer ??= setTimeout(run, Math.max(0, last + GAP_MS - Date.now()))
     }
-    const endHint = onHint((hint) => (hint.topic === 'runs' || hint.topic === '*') && plan())
-    const endRepair = onRepair(plan)
+    const catchUp = () => {
+      if (missed.current) plan()
+    }
+    const endHints = onHint((hint) => {
+      if (hint.topic !== 'runs' && hint.topic !== '*') return
+      for (const id of hint.ids ?? []) hinted.current.add(id)
+      plan()
+    })
+    const ends = [endHints, onRepair(plan), onRelease(catchUp)]
+    document.addEventListener('visibilitychange', catchUp)
     return () => {
       clearTimeout(timer)
-      endHint()
-      endRepair()
+      for (const end of ends) end()
+      document.removeEventListener('visibilitychange', catchUp)
     }
-  }, [refresh, held])
+  }, [refresh])
 
   const showNew = () => {
     setFresh(0)

@@ -1,23 +1,12 @@
 /* What times mean: in words, and the next slots in the schedule's zone and in the reader's. */
 import { useQuery } from '@tanstack/react-query'
-import { useEffect, useState } from 'react'
 import { call, type ResponseOf } from '@/api/client'
 import type { ApiError } from '@/api/errors'
+import { useLater } from '@/app/later'
 import { Time } from '@/parts/Time'
 import type { PreviewSchedule } from './scheduleForm'
 
 type Slots = ResponseOf<'/api/v2/schedules/preview', 'post'>
-
-function useLater<T>(value: T, ms: number): T {
-  const [later, setLater] = useState(value)
-  const text = JSON.stringify(value)
-  useEffect(() => {
-    const timer = setTimeout(() => setLater(value), ms)
-    return () => clearTimeout(timer)
-    // eslint-disable-next-line react-hooks/exhaustive-deps
-  }, [text, ms])
-  return later
-}
 
 /** `2026-11-18 07:00:00 +01:00`: a time with its zone, as people read it. */
 function zonedText(iso: string): string {

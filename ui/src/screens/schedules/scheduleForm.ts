@@ -1,6 +1,6 @@
 /* The form of a schedule: its fields, what they start with, and the request they make. */
 import type { components } from '@/api/schema'
-import { formatJson } from '@/api/json'
+import { formatJson, parseJson } from '@/api/json'
 import { asCli } from '@/format/command'
 
 export type Schedule = components['schemas']['Schedule']
@@ -78,7 +78,7 @@ export function readSchedule(draft: ScheduleDraft): ReadSchedule {
   if (spec === null) return { body: null, problem: 'The times are not complete.' }
   let input: unknown
   try {
-    input = draft.input.trim() === '' ? {} : JSON.parse(draft.input)
+    input = draft.input.trim() === '' ? {} : parseJson(draft.input)
   } catch {
     return { body: null, problem: 'The input is not valid JSON.' }
   }
@@ -98,6 +98,7 @@ export function cliOf(body: PutSchedule): string {
   }
   if (body.zone !== undefined) words.push('--zone', body.zone)
   if (body.overlap !== undefined) words.push('--overlap', body.overlap)
+  if (body.catch_up !== undefined) words.push('--settings', formatJson({ catch_up: body.catch_up }, 0))
   if (body.message) words.push('--message', body.message)
   if (body.input !== undefined) words.push('--input', formatJson(body.input, 0))
   return asCli(...words)

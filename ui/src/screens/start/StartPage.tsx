@@ -11,6 +11,7 @@ import { useSession } from '@/app/session'
 import { visible } from '@/format/text'
 import { perform } from '@/parts/action/action'
 import { RequestCommands } from '@/parts/action/ActionDialog'
+import { newKey } from '@/parts/action/changeKey'
 import { Button } from '@/parts/Button'
 import { Empty } from '@/parts/Empty'
 import { Field } from '@/parts/form/Field'
@@ -58,17 +59,17 @@ function StartForm({ target, like }: { target: string; like: string | null }) {
   const draft = useStartDraft(target, form, like)
   const [stay, setStay] = useState(false)
   const [, navigate] = useLocation()
-  const [key, setKey] = useState(() => crypto.randomUUID())
+  const [key, setKey] = useState(() => newKey())
   const { may } = useSession()
   const sent = startRequest(target, form?.message === 'none' ? null : draft.message, draft.values, draft.options)
   const text = JSON.stringify(sent.body)
   // Another content is another run; the same content sent twice is one.
-  useEffect(() => setKey(crypto.randomUUID()), [text])
+  useEffect(() => setKey(newKey()), [text])
   const mutation = useMutation<{ run_id: string }, ApiError>({
     mutationFn: async () => (await perform(sent, key).catch((error: unknown) => Promise.reject(toApiError(error)))) as { run_id: string },
     onSuccess: ({ run_id }) => {
       draft.remember()
-      setKey(crypto.randomUUID())
+      setKey(newKey())
       void queryClient.invalidateQueries()
       if (!stay) navigate(`/runs/${run_id}`)
       else notify(<>Started <Link href={`/runs/${run_id}`} className="font-mono text-xs text-accent underline">{run_id}</Link>.</>)

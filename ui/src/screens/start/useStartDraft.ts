@@ -1,8 +1,9 @@
 /* What was typed: as fields or as JSON. The last values of each target stay in this browser. */
 import { useMemo, useState } from 'react'
-import { formatJson } from '@/api/json'
+import { formatJson, parseJson } from '@/api/json'
 import { useApi } from '@/api/query'
 import { getPreference, setPreference } from '@/app/preferences'
+import { useSession } from '@/app/session'
 import { type Draft, draftOf, fieldsOf, readDraft } from '@/parts/form/schema'
 import { NO_OPTIONS, type StartOptions } from './startRequest'
 import type { InputForm } from './targets'
@@ -14,7 +15,7 @@ interface Remembered {
 
 function readObject(text: string): Record<string, unknown> | null {
   try {
-    const value: unknown = text.trim() === '' ? {} : JSON.parse(text)
+    const value: unknown = text.trim() === '' ? {} : parseJson(text)
     return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null
   } catch {
     return null
@@ -30,7 +31,8 @@ function givenInput(input: unknown): Remembered {
 
 export function useStartDraft(target: string, form: InputForm | undefined, like: string | null) {
   const source = useApi('/api/v2/runs/{run_id}', { path: { run_id: like ?? '' } }, { enabled: like !== null })
-  const preference = `start.${target}`
+  const { me } = useSession()
+  const preference = `start.${me.tenant}.${target}`
   const [first] = useState<Remembered>(() => (source.data === undefined ? getPreference<Remembered>(preference, { message: '', input: {} }) : givenInput(source.data.input)))
   const fields = useMemo(() => (form === undefined ? [] : fieldsOf(form.schema)), [form])
   const [message, setMessage] = useState(first.message)

@@ -17,6 +17,9 @@ export function createAction(values: FormValues): Action {
   const words = ['webhooks', 'create', url]
   if (types.length > 0) words.push('--types', types.join(','))
   if (include.length > 0) words.push('--include', include.join(','))
+  if (values.signature === 'ed25519') words.push('--signature', 'ed25519')
+  if (values.ordered === true) words.push('--ordered')
+  if (values.description !== undefined) words.push('--description', String(values.description))
   return {
     id: 'new-endpoint', label: 'New endpoint', icon: SendHorizontal, title: 'New endpoint', verb: 'Create the endpoint',
     consequence: `Messages of ${types.length === 0 ? 'all types' : types.join(', ')} are sent to this URL from now on, signed with a secret that is shown once. Earlier messages are not sent.`,

@@ -2,6 +2,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
 import { call } from '@/api/client'
+import { parseJson } from '@/api/json'
 import type { ApiError } from '@/api/errors'
 import type { components } from '@/api/schema'
 import { useTenantParam } from '@/app/tenant'
@@ -23,7 +24,7 @@ export interface Checked {
 
 function parse(text: string): Record<string, unknown> | null {
   try {
-    const value: unknown = JSON.parse(text)
+    const value = parseJson(text)
     return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : null
   } catch {
     return null

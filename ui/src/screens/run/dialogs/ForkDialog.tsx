@@ -2,7 +2,7 @@
 import { GitFork } from 'lucide-react'
 import { useMemo, useState } from 'react'
 import { useLocation } from 'wouter'
-import { formatJson } from '@/api/json'
+import { formatJson, parseJson } from '@/api/json'
 import { useApi } from '@/api/query'
 import type { Run } from '@/api/types'
 import { asCli } from '@/format/command'
@@ -51,7 +51,7 @@ export function ForkDialog({ run, step, onClose }: { run: Run; step: string | nu
         after: (response) => navigate(`/runs/${(response as { run_id: string }).run_id}`),
       }}
     >
-      <Field label="Begin at">
+      <Field label="Begin at" hint={steps.data?.next_cursor == null ? undefined : `The first ${plural(recorded.length, 'step')} can be chosen here; the command begins at any of them.`}>
         {(ids) => <Select {...ids} value={from} options={recorded.map((entry) => [entry.path, `${entry.path} (${entry.kind}, ${entry.outcome})`])} onChange={(event) => (setChosen(event.target.value), setEdited(null))} />}
       </Field>
       <Field label="State at that step" hint="JSON. Changed and added keys are sent; a fork cannot remove keys." problem={problem}>
@@ -65,7 +65,7 @@ export function ForkDialog({ run, step, onClose }: { run: Run; step: string | nu
 
 function readState(text: string, before: Record<string, unknown>): { changes: Record<string, unknown>; problem: string | null } {
   try {
-    const value: unknown = JSON.parse(text)
+    const value = parseJson(text)
     if (typeof value !== 'object' || value === null || Array.isArray(value)) return { changes: {}, problem: 'The state must be an object.' }
     return { changes: changedKeys(before, value as Record<string, unknown>), problem: null }
   } catch {

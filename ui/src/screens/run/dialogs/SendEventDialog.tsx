@@ -1,7 +1,7 @@
 /* Send an event to a run. */
 import { Radio } from 'lucide-react'
 import { useState } from 'react'
-import { formatJson } from '@/api/json'
+import { formatJson, parseJson } from '@/api/json'
 import type { Run } from '@/api/types'
 import { asCli } from '@/format/command'
 import { shortId } from '@/format/text'
@@ -12,7 +12,7 @@ import { Field, TextArea, TextInput } from '@/parts/form/Field'
 function parse(text: string): { value: unknown; problem: string | null } {
   if (text.trim() === '') return { value: null, problem: null }
   try {
-    return { value: JSON.parse(text), problem: null }
+    return { value: parseJson(text), problem: null }
   } catch {
     return { value: null, problem: 'This is not valid JSON.' }
   }

@@ -1,16 +1,17 @@
 /* What can be done with this run now: the likely actions as buttons, the others in a menu. */
-import { ArrowUpDown, Copy, Download, GitFork, MoreHorizontal, Radio, Rows3, Tags } from 'lucide-react'
+import { ArrowUpDown, Copy, Download, GitFork, MoreHorizontal, Play, Radio, Rows3, Tags } from 'lucide-react'
 import { useState } from 'react'
+import { useLocation } from 'wouter'
 import { call } from '@/api/client'
 import { toApiError } from '@/api/errors'
 import { formatJson } from '@/api/json'
-import { hasSteps, type Run } from '@/api/types'
+import { hasSteps, type Run, targetParts } from '@/api/types'
 import { usePaletteCommands } from '@/app/palette/commands'
 import { useSession } from '@/app/session'
 import { asCli, asCurl } from '@/format/command'
 import { ActionButton } from '@/parts/action/ActionButtons'
 import { ActionDialog } from '@/parts/action/ActionDialog'
-import { copyText } from '@/parts/Copy'
+import { copyAndNotify } from '@/parts/Copy'
 import { Menu, type MenuItem } from '@/parts/Menu'
 import { notify } from '@/parts/Notices'
 import { download } from '@/screens/runs/exportRows'
@@ -46,16 +47,13 @@ async function downloadAll(run: Run): Promise<void> {
   download(`${run.run_id}.json`, formatJson({ run, attempts, steps, events }), 'application/json')
 }
 
-function copy(text: string): void {
-  void copyText(text).then((done) => notify(done ? 'Copied.' : 'The browser refused access to the clipboard.', { bad: !done }))
-}
-
 function pythonOf(run: Run): string {
   return `from runlane import Client\n\nasync with Client("${location.origin}") as client:\n    run = await client.get("${run.run_id}")\n    print(run.status, run.result)\n`
 }
 
 export function RunButtons({ run }: { run: Run }) {
   const { may } = useSession()
+  const [, navigate] = useLocation()
   const [open, setOpen] = useState<Open>(null)
   const writes = may('runs:write')
   const ended = isEnded(run.status)
@@ -67,13 +65,14 @@ export function RunButtons({ run }: { run: Run }) {
     { label: 'Change tags', icon: Tags, onSelect: () => setOpen('tags') },
     { label: 'Fork from a step', icon: GitFork, refused: only(hasSteps(run.target), 'Only runs with steps can be forked.'), onSelect: () => setOpen('fork') },
     { label: 'Send an event', icon: Radio, refused: only(hasSteps(run.target) && !ended, 'Only an open run with steps receives events.'), onSelect: () => setOpen('event') },
+    { label: 'Start another like it', icon: Play, refused: only(targetParts(run.target).kind !== 'graph', 'Runs of graphs belong to their thread.'), onSelect: () => navigate(`/start?like=${run.run_id}`) },
     { label: 'Retry on the current versions', icon: GitFork, refused: only(run.status === 'failed' && hasSteps(run.target), 'Only a failed run with steps can continue on other versions.'), onSelect: () => setOpen('retry-latest') },
   ]
   const path = `/api/v2/runs/${run.run_id}`
   const reads: MenuItem[] = [
-    { label: 'Copy as curl', icon: Copy, onSelect: () => copy(asCurl('get', path)) },
-    { label: 'Copy as command', icon: Copy, onSelect: () => copy(asCli('runs', 'show', run.run_id)) },
-    { label: 'Copy as Python', icon: Copy, onSelect: () => copy(pythonOf(run)) },
+    { label: 'Copy as curl', icon: Copy, onSelect: () => copyAndNotify(asCurl('get', path)) },
+    { label: 'Copy as command', icon: Copy, onSelect: () => copyAndNotify(asCli('runs', 'show', run.run_id)) },
+    { label: 'Copy as Python', icon: Copy, onSelect: () => copyAndNotify(pythonOf(run)) },
     { label: 'Download everything', icon: Download, onSelect: () => void downloadAll(run).catch((error: unknown) => notify(toApiError(error).message, { bad: true })) },
   ]
   const items = writes ? [...changes, 'line' as const, ...reads] : reads

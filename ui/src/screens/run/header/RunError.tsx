@@ -14,7 +14,7 @@ export function RunError({ error, brief = false }: { error: Record<string, unkno
   return (
     <div className="min-w-0">
       {(code !== undefined || typeof error.step === 'string') && (
-        <p className={cx('flex flex-wrap items-baseline gap-x-2', brief && 'float-right pl-3')}>
+        <p className={cx('flex flex-wrap items-baseline gap-x-2', brief && 'sm:float-right sm:pl-3')}>
           {code !== undefined && <code className="font-mono text-xs text-soft">{code}</code>}
           {typeof error.step === 'string' && <span className="text-xs text-soft">in step {error.step}</span>}
         </p>

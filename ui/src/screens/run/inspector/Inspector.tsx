@@ -61,6 +61,25 @@ function Recorded({ step }: { step: Step }) {
   )
 }
 
+/** A step beyond those that are listed: its values are read one by one. */
+function LaterStep({ runId, path }: { runId: string; path: string }) {
+  const valueOf = (name: string) => ({ path: { run_id: runId, ref: `steps/${name}/${path}` } })
+  const input = useApi('/api/v2/runs/{run_id}/values/{ref}', valueOf('input'), { staleMs: Infinity })
+  const output = useApi('/api/v2/runs/{run_id}/values/{ref}', valueOf('output'), { staleMs: Infinity })
+  const parts = [
+    { title: 'Read from the state', label: 'the input of the step', value: input.data as unknown },
+    { title: 'Output', label: 'the output of the step', value: output.data as unknown },
+  ]
+  return parts.map(({ title, label, value }) =>
+    value === undefined || value === null ? null : (
+      <section key={title}>
+        <h3 className="mb-1 font-medium">{title}</h3>
+        <JsonView value={value} label={label} openDepth={3} />
+      </section>
+    ),
+  )
+}
+
 export function Inspector({ run, store, span: id, onClose }: InspectorProps) {
   const { may } = useSession()
   const address = useAddress()
@@ -114,6 +133,7 @@ export function Inspector({ run, store, span: id, onClose }: InspectorProps) {
         {span?.error && step?.error == null && <p className="break-words whitespace-pre-wrap text-bad">{visible(span.error)}</p>}
         {call !== undefined && <ToolCall call={call} live={false} />}
         {isStep && step !== undefined && <Recorded step={step} />}
+        {span?.kind === 'step' && span.end !== null && step === undefined && steps.data?.next_cursor != null && <LaterStep runId={run.run_id} path={span.path ?? id} />}
         {span?.kind === 'model' && span.path !== null && (
           <span>
             <ButtonLink small to={address.link({ tab: 'conversation', step: span.path })}>
