@@ -27,13 +27,13 @@ import { LaneState } from './LanesPage'
 import { verdictOf } from './verdict'
 
 const HOLD = [
-  field('reason', 'Reason', { required: true, hint: 'Shown to everyone who looks why runs wait.' }),
+  field('reason', 'Reason', { required: true, hint: 'Shown to everyone who checks why runs wait.' }),
   field('minutes', 'Minutes', { control: 'integer', minimum: 1, hint: 'Empty: until it is released.' }),
 ]
 const SETTINGS = [
   field('max_slots', 'Slots', { control: 'integer', minimum: 0, maximum: 10_000, hint: 'Maximum number of concurrent runs in the cluster; 0 starts nothing.' }),
   field('uncapped', 'No cap', { control: 'boolean' }),
-  field('poll_interval_ms', 'Poll interval in milliseconds', { control: 'integer', minimum: 50, maximum: 120_000, hint: 'How often idle workers look without a wake-up.' }),
+  field('poll_interval_ms', 'Poll interval in milliseconds', { control: 'integer', minimum: 50, maximum: 120_000, hint: 'How often idle workers poll without a wake-up.' }),
   field('fair', 'Tenants share the lane fairly', { control: 'boolean' }),
 ]
 

@@ -80,7 +80,7 @@ export function deleteEndpointAction(endpoint: Endpoint): Action {
 export function replayAction(delivery: Delivery): Action {
   return {
     id: 'replay', label: 'Replay', icon: RotateCw, title: 'Replay the message', verb: 'Send it again',
-    consequence: 'The same message is sent again as a new delivery, with the same message id, so that a receiver can recognise it.',
+    consequence: 'The same message is sent again as a new delivery, with the same message id, so that a receiver can recognize it.',
     request: request('post', '/api/v2/webhooks/deliveries/{delivery_id}/replay', { path: { delivery_id: delivery.id }, body: {}, cli: asCli('webhooks', 'replay', delivery.id) }),
     done: 'The message is sent again.',
   }
