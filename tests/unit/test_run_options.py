@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from runlane import App, Client
+from runlane import App, Client, Context
 from runlane.api.schemas.chat import AgentRequest, ChatBody
 from runlane.api.schemas.orchestrations import OrchestrationRequest
 from runlane.api.schemas.tasks import BatchItem, OptionsBody, TaskRunRequest
@@ -22,6 +22,8 @@ from runlane.domain.options import (
     TaskOptions,
     run_options,
 )
+from runlane.store.queue.accept import NewRun
+from runlane.submit.tasks import TaskRequest, task_run
 
 KINDS: list[type[Any]] = [BulkOptions, TaskOptions, AgentOptions, OrchestrationOptions, ChatOptions]
 # The idempotency key of a request is a header; only the runs of a batch have keys in the body.
@@ -82,3 +84,41 @@ def test_a_body_has_what_differs_from_the_defaults_and_gives_the_options_back() 
 def test_an_option_of_another_kind_of_run_is_an_error() -> None:
     with pytest.raises(TypeError, match="session_id is not an option of this call"):
         run_options(TaskOptions, {"session_id": "s"})
+
+
+_RUN = f"run_{'0' * 32}"
+# A value of each option of a task, and the options that it requires.
+GIVEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "priority": ({"priority": 1}, {}),
+    "ordering_key": ({"ordering_key": "k"}, {}),
+    "on_dead": ({"on_dead": "block"}, {}),
+    "delay_seconds": ({"delay_seconds": 1}, {}),
+    "hold": ({"hold": True}, {}),
+    "webhook_url": ({"webhook_url": "https://example.com"}, {}),
+    "webhook_secret": ({"webhook_secret": "my secret"}, {"webhook_url": "https://example.com"}),
+    "fairness_key": ({"fairness_key": "f"}, {}),
+    "after": ({"after": (_RUN,)}, {}),
+    "after_on": ({"after_on": "end"}, {"after": (_RUN,)}),
+    "tags": ({"tags": ("a",)}, {}),
+    "flow_control": ({"flow_control": {"expires_after_seconds": 60.0}}, {}),
+}
+
+
+def _accepted(options: dict[str, Any]) -> NewRun:
+    app = App()
+
+    @app.task("job")
+    def _job(ctx: Context) -> None: ...
+
+    return task_run(
+        app.tasks["job"], TaskRequest("job", {}, RunOptions(idempotency_key="once", **options)), 1_000_000, 10
+    )
+
+
+@pytest.mark.parametrize("option", sorted(TaskOptions.__optional_keys__ - {"idempotency_key"}))
+def test_an_option_that_is_given_alone_reaches_the_run(option: str) -> None:
+    given, required = GIVEN[option]
+    without, with_it = _accepted(required), _accepted({**required, **given})
+    assert with_it._replace(id=without.id, fingerprint="") != without._replace(fingerprint="")
+    # A secret may be rotated between two tries of one request.
+    assert (with_it.fingerprint != without.fingerprint) is (option != "webhook_secret")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any, NamedTuple, TypedDict, cast
 
 import orjson
@@ -161,15 +162,15 @@ def new_run(
     )
 
 
-# The options that follow are rare. A request without them is checked by one comparison.
-_FIRST_RARE = RunOptions._fields.index("fairness_key")
-_LAST_RARE = RunOptions._fields.index("flow_control")
-_NO_RARE = RunOptions()[_FIRST_RARE:_LAST_RARE]
+# The options that are read elsewhere. All others are rare, and a request without them is checked by one comparison.
+_READ_ELSEWHERE = {*RunOptions._fields[:6], "webhook_url", "session_id", "flow_control"}
+_rare = itemgetter(*(number for number, name in enumerate(RunOptions._fields) if name not in _READ_ELSEWHERE))
+_NO_RARE = _rare(RunOptions())
 
 
 def _rare_fields(options: RunOptions) -> dict[str, Any]:
     """Return the fields of a run that few requests set, after checking them."""
-    if options.webhook_url is None and options[_FIRST_RARE:_LAST_RARE] == _NO_RARE:
+    if options.webhook_url is None and _rare(options) == _NO_RARE:
         return {}
     if options.fairness_key is not None:
         check_text(options.fairness_key, "The fairness key", MAX_FAIRNESS_KEY)
@@ -207,7 +208,7 @@ def _dependencies(after: Sequence[str], after_on: str) -> tuple[tuple[str, ...],
     parents = tuple(dict.fromkeys(after))
     if len(parents) > MAX_PARENTS:
         raise InvalidRequest(
-            f"after names {len(parents)} runs; at most {MAX_PARENTS} are allowed. Let a run in between wait for some."
+            f"after names {len(parents)} runs; at most {MAX_PARENTS} are allowed. Let another run wait for some."
         )
     if not parents and after_on != AfterOn.SUCCESS:
         raise InvalidRequest(f'after_on="{after_on}" has no effect without after. Name the runs in after.')
