@@ -48,12 +48,12 @@ class WordIndexing:
         self._wake.set()
 
     def start(self) -> None:
-        """Begin with what was not indexed by earlier processes."""
+        """Start, with what earlier processes have not indexed."""
         self._wake.set()
         self._task = asyncio.create_task(self._run(), name="memory-words")
 
     async def stop(self) -> None:
-        """End. Safe at any time; the next process continues."""
+        """Stop. Safe at any time; the next process continues."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
