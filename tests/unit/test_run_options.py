@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any, get_type_hints
 
 import pytest
@@ -22,6 +23,7 @@ from runlane.domain.options import (
     TaskOptions,
     run_options,
 )
+from runlane.errors import InvalidRequest
 from runlane.store.queue.accept import NewRun
 from runlane.submit.tasks import TaskRequest, task_run
 
@@ -122,3 +124,34 @@ def test_an_option_that_is_given_alone_reaches_the_run(option: str) -> None:
     assert with_it._replace(id=without.id, fingerprint="") != without._replace(fingerprint="")
     # A secret may be rotated between two tries of one request.
     assert (with_it.fingerprint != without.fingerprint) is (option != "webhook_secret")
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ({"priority": "high"}, "priority='high' must be a whole number"),
+        ({"ordering_key": 7}, "The ordering key must be a string, not 7"),
+        ({"fairness_key": 7}, "The fairness key must be a string, not 7"),
+        ({"idempotency_key": 7}, "The idempotency key must be a string, not 7"),
+        ({"delay_seconds": "3"}, "delay_seconds='3' must be between 0 and 31622400"),
+        ({"hold": "no"}, "hold='no' must be true or false"),
+        ({"webhook_url": 7}, "The webhook URL must be a string"),
+        ({"on_dead": 7}, 'on_dead=7 must be "skip" or "block"'),
+        ({"tags": "a"}, "tags='a' must be a list of strings"),
+        ({"after": _RUN}, f"after='{_RUN}' must be a list of run ids"),
+        ({"after_on": 7}, "after_on=7 must be one of success, end, any_failed"),
+        ({"tenant": 7}, "7 is not a valid tenant id"),
+        ({"trace": "x"}, "trace='x' is not a W3C traceparent"),
+        ({"trace": 7}, "trace=7 is not a W3C traceparent"),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_refused_with_its_name(option: dict[str, Any], problem: str) -> None:
+    app = App()
+
+    @app.task("job")
+    def _job(ctx: Context) -> None: ...
+
+    about = {name: option[name] for name in ("tenant", "trace") if name in option}
+    options = RunOptions(**{name: value for name, value in option.items() if name not in about})
+    with pytest.raises(InvalidRequest, match=re.escape(problem)):
+        task_run(app.tasks["job"], TaskRequest("job", {}, options), 1_000_000, 10, **about)
