@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from runlane.domain.maintenance import MaintenanceService
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.tenant_event import MAX_EVENTS, EventReceipt, NewEvent, new_event
+from runlane.domain.text import shown
 from runlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class EventSender:
 
 
 def _checked(event: Mapping[str, Any]) -> NewEvent:
+    if not isinstance(cast("object", event), Mapping):
+        raise InvalidRequest(f"Events must be a list of objects, each with a name; one is {shown(event)}.")
     if unknown := event.keys() - _FIELDS:
         raise InvalidRequest(f"{', '.join(sorted(unknown))} is not a field of an event. Fields: {', '.join(_FIELDS)}.")
     return new_event(event.get("name"), event.get("data"), event.get("id"), event.get("key"))
