@@ -52,7 +52,7 @@ export function testAction(endpoint: Endpoint): Action {
   return {
     id: 'test', label: 'Send a test', icon: SendHorizontal, title: 'Send a test message', verb: 'Send the test',
     refused: endpoint.enabled ? null : 'The endpoint is disabled.',
-    consequence: `One message of the type webhook.test is sent to ${endpoint.url}, once, without a retry. It appears in the log below.`,
+    consequence: `One message of the type test.ping is sent to ${endpoint.url}, once, without a retry. It appears in the log below.`,
     request: request('post', '/api/v2/webhooks/endpoints/{endpoint_id}/test', { path: { endpoint_id: endpoint.id }, cli: asCli('webhooks', 'test', endpoint.id) }),
     done: 'The test message was sent; the log shows the answer.',
   }
