@@ -27,8 +27,9 @@ from runlane.domain.options import (
 from runlane.domain.run import Accepted, Status
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.views import ChatPost
-from runlane.errors import Unavailable, UnknownTask, WrongState
+from runlane.errors import Unavailable, UnknownTask
 from runlane.event_loop.blocking import BlockingLoop
+from runlane.operators.chat_operator import ChatOperator
 from runlane.operators.run_operator import RunOperator
 from runlane.operators.thread_operator import GraphOperator
 from runlane.resources import ResourcePool, Resources
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
+class App(GraphRegistry, RunOperator, ChatOperator, EventSender, GraphOperator):
     """Tasks by name, and their runs. `settings` is read from the environment at first use unless given."""
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -261,21 +262,6 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
             environment=environment_of(self.settings),
         )
         return report.to_dict()
-
-    async def cancel_chat(self, session_id: str, *, only_current: bool = False, actor: str = "local") -> list[str]:
-        """Cancel the open turns of a session, or only the one that runs or is next. Return their runs."""
-        from runlane.store.chat.turns import open_turns
-
-        turns = await open_turns(await self.database(), session_id)
-        # The last turn is cancelled first, so that no later turn starts in between.
-        chosen = [run_id for _, run_id in (turns[:1] if only_current else reversed(turns))]
-        cancelled: list[str] = []
-        for run_id in chosen:
-            # A turn that has ended meanwhile is left out.
-            with contextlib.suppress(WrongState):
-                await self.cancel(run_id, actor=actor)
-                cancelled.append(run_id)
-        return sorted(cancelled)
 
     async def fork(
         self, run_id: str, from_step: str, state: Mapping[str, Any] | None = None, **options: Unpack[ForkOptions]
