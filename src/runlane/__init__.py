@@ -63,7 +63,9 @@ if typing.TYPE_CHECKING:
         Schedule,
         SchedulePreview,
         ScheduleSettings,
+        ScheduleTarget,
         ScheduleTiming,
+        TimeSpec,
         UpcomingSlot,
     )
     from runlane.domain.search_hit import SearchHit
@@ -205,6 +207,7 @@ __all__: list[str] = [
     "ScheduleCalls",
     "SchedulePreview",
     "ScheduleSettings",
+    "ScheduleTarget",
     "ScheduleTiming",
     "ScheduledSlot",
     "Schedules",
@@ -233,6 +236,7 @@ __all__: list[str] = [
     "Thread",
     "ThreadCalls",
     "ThreadOperator",
+    "TimeSpec",
     "Timeline",
     "TriggerOutcome",
     "TriggerReplay",
@@ -293,7 +297,9 @@ _MODULES = {
     "runlane.domain.rate_limit": "CredentialLimits CredentialUsage",
     "runlane.domain.run": "Accepted ChildRun Run Status",
     "runlane.domain.scaling": "Demand",
-    "runlane.domain.schedule": "Backfill Schedule SchedulePreview ScheduleSettings ScheduleTiming UpcomingSlot",
+    "runlane.domain.schedule": (
+        "Backfill Schedule SchedulePreview ScheduleSettings ScheduleTarget ScheduleTiming TimeSpec UpcomingSlot"
+    ),
     "runlane.domain.search_hit": "SearchHit",
     "runlane.domain.secret": "RotatedSecrets Secret SecretUser",
     "runlane.domain.series": "RunSeries",
