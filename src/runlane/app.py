@@ -26,10 +26,10 @@ from runlane.domain.options import (
 )
 from runlane.domain.run import Accepted, Status
 from runlane.domain.tenant import DEFAULT_TENANT
-from runlane.domain.text import check_text
 from runlane.domain.views import ChatPost
-from runlane.errors import Unavailable, UnknownTask, WrongState
+from runlane.errors import Unavailable, UnknownTask
 from runlane.event_loop.blocking import BlockingLoop
+from runlane.operators.chat_operator import ChatOperator
 from runlane.operators.run_operator import RunOperator
 from runlane.operators.thread_operator import GraphOperator
 from runlane.resources import ResourcePool, Resources
@@ -40,7 +40,7 @@ from runlane.store.queue import run_changes
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import in_batches
 from runlane.store.sql.database import Database
-from runlane.submit.tasks import MAX_KEY, SubmitRules, TaskRequest, task_run
+from runlane.submit.tasks import SubmitRules, TaskRequest, task_run
 from runlane.triggers.sending import EventSender
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
+class App(GraphRegistry, RunOperator, ChatOperator, EventSender, GraphOperator):
     """Tasks by name, and their runs. `settings` is read from the environment at first use unless given."""
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -227,6 +227,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
         self,
         definitions: str | Path | Mapping[str, Sequence[Any]],
         *,
+        dry_run: bool = False,
         remove_missing: bool = False,
         source: str | None = None,
         take_over: bool = False,
@@ -234,10 +235,10 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
     ) -> dict[str, Any]:
         """Store definitions: a folder, or lists by the names of its folders. All are stored, or none.
 
-        Return what was added, changed, removed and unchanged. `source` names the project; by default the setting
-        RUNLANE_DEFINITIONS_SOURCE, then the project folder, or "default" for lists. `remove_missing` removes
-        definitions that the same source stored earlier and that this sync does not contain. A definition of another
-        source is changed only with `take_over`.
+        Return what was added, changed, removed and unchanged; with `dry_run`, nothing is stored. `source` names the
+        project; by default the setting RUNLANE_DEFINITIONS_SOURCE, then the project folder, or "default" for lists.
+        `remove_missing` removes definitions that the same source stored earlier and that this sync does not contain. A
+        definition of another source is changed only with `take_over`.
         """
         from runlane.catalog.sync import sync_definitions
         from runlane.definitions.checks.environment import environment_of
@@ -253,6 +254,7 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
             tenant,
             loaded,
             actor="app",
+            dry_run=dry_run,
             remove_missing=remove_missing,
             source=source or DEFAULT_SOURCE,
             take_over=take_over,
@@ -260,48 +262,6 @@ class App(GraphRegistry, RunOperator, EventSender, GraphOperator):
             environment=environment_of(self.settings),
         )
         return report.to_dict()
-
-    async def cancel_chat(self, session_id: str, *, only_current: bool = False, actor: str = "local") -> list[str]:
-        """Cancel the open turns of a session, or only the one that runs or is next. Return their runs."""
-        from runlane.store.chat.turns import open_turns
-
-        turns = await open_turns(await self.database(), session_id)
-        # The last turn is cancelled first, so that no later turn starts in between.
-        chosen = [run_id for _, run_id in (turns[:1] if only_current else reversed(turns))]
-        cancelled: list[str] = []
-        for run_id in chosen:
-            # A turn that has ended meanwhile is left out.
-            with contextlib.suppress(WrongState):
-                await self.cancel(run_id, actor=actor)
-                cancelled.append(run_id)
-        return sorted(cancelled)
-
-    async def resume(
-        self,
-        run_id: str,
-        response: Mapping[str, Any] | str | None = None,
-        *,
-        step: str | None = None,
-        answered_by: str = "",
-        platform: bool = True,
-    ) -> Status:
-        """Answer the question of a paused run, which then continues; `step` is required if several questions are open.
-
-        With `platform=False`, a question that only platform admins may answer raises Forbidden.
-        """
-        from runlane.submit.orchestrations import answer_run
-
-        given: Mapping[str, Any] | str = {} if response is None else response
-        database = await self.database()
-        answering = answer_run(database, run_id, given, step=step, answered_by=answered_by, platform=platform)
-        return await self._publish_change(answering)
-
-    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> Status:
-        """Send a run an event that one of its steps waits for, or will wait for."""
-        from runlane.submit.orchestrations import send_event
-
-        check_text(name, "The event's name", MAX_KEY)
-        return await self._publish_change(send_event(await self.database(), run_id, name, data, sent_by))
 
     async def fork(
         self, run_id: str, from_step: str, state: Mapping[str, Any] | None = None, **options: Unpack[ForkOptions]

@@ -16,7 +16,7 @@ from runlane.domain.graph_registry import GraphRegistry
 from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
 from runlane.domain.text import dump_json
-from runlane.errors import Paused, StartLimited
+from runlane.errors import ConfigurationError, Paused, StartLimited
 from runlane.extras import requires_extra
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
@@ -76,6 +76,10 @@ class WorkerFactory:
         """Return a worker; the caller starts and stops it."""
         if self._settings.paused:
             raise Paused
+        if isinstance(lanes, str):
+            raise ConfigurationError(f'lanes="{lanes}" must be a list of lanes. Pass lanes=["{lanes}"].')
+        if concurrency is not None and concurrency < 1:
+            raise ConfigurationError(f"concurrency={concurrency} must be at least 1.")
         connection = await self._connect()
         await connection.memory_opener.start()
         self._warn_of_capped_tasks()

@@ -46,6 +46,9 @@ def test_a_bad_request_from_a_program(embedded: Shell, call: str, expected: list
     [
         ("nothing:app", "app_not_found", 'The module "nothing" does not exist. Run the command from the folder'),
         (":app", "app_not_found", "Form: package.module:name, such as shop.tasks:app"),
+        ("tasks.py", "app_not_found", '"tasks.py" is the path of a file. Name its module: tasks:app'),
+        ("./shop/tasks.py:api", "app_not_found", "Name its module: shop.tasks:api"),
+        ("../shop/tasks.py", "app_not_found", "Name its module: tasks:app"),
         ("tasks:ap", "app_not_found", 'tasks has no App "ap" (did you mean "app"?)'),
         ("empty", "app_not_found", "empty has no App. Create one there: app = runlane.App()"),
         ("broken:app", "app_not_found", "broken does not import: ZeroDivisionError"),

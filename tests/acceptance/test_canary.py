@@ -1,7 +1,7 @@
 """No secret value appears in any table, answer, stream, log line or trace, however hard a task tries to reveal it.
 
 Real processes: a worker and a server, whose output is kept, and a collector that their spans are sent to. The value and
-its base64 are looked for in everything.
+its base64 must not occur anywhere.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from runlane.domain.tenant_event import new_event
 from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.test_storm import kill_now_and_then
@@ -75,7 +74,7 @@ async def test_each_event_starts_one_run_per_trigger_while_evaluators_are_killed
         for start in range(0, 200, 20):
             await cluster.app.broadcast_many(
                 [
-                    new_event("order.paid", {"number": number, "label": f"e{number}"}, f"id-{number}")
+                    {"name": "order.paid", "data": {"number": number, "label": f"e{number}"}, "id": f"id-{number}"}
                     for number in range(start, start + 20)
                 ]
             )
@@ -94,7 +93,9 @@ async def test_an_evaluator_that_dies_at_the_worst_moment(make_cluster: MakeClus
     await cluster.app.sync({"triggers": TRIGGERS})
     doomed = cluster.start_worker(crash=CrashPoint(point))
     await cluster.online(doomed)
-    await cluster.app.broadcast_many([new_event("order.paid", {"number": n, "label": f"e{n}"}) for n in range(4)])
+    await cluster.app.broadcast_many(
+        [{"name": "order.paid", "data": {"number": n, "label": f"e{n}"}} for n in range(4)]
+    )
     await doomed.ended()
     await release_claims(cluster)
     await cluster.start_workers(2)

@@ -27,6 +27,12 @@ async def test_a_run_is_stored_whole(store: Store) -> None:
     assert [(event.type, event.attempt, event.data) for event in events] == [("queued", 0, {"status": "queued"})]
 
 
+@pytest.mark.parametrize("trace", ["x", "00-x", "00-4bf92f3577b34da6a3ce929d0e0e4736"])
+async def test_a_run_with_a_broken_trace_can_be_read(store: Store, trace: str) -> None:
+    run_id = await store.add(trace=trace)
+    assert (await store.get(run_id)).trace_id is None
+
+
 async def test_many_runs_keep_their_order(store: Store) -> None:
     requests = [new_run() for _ in range(MANY)]
     verdicts = await store.add_all(*requests)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runlane.domain.rate_limit import LimitChange, LimitRefusal
 from runlane.domain.run import Status
 from runlane.store.queue.accept import accept
 from runlane.store.queue.claim import Claimed, LaneMemory, claim
@@ -22,6 +23,8 @@ from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.reaping import declare_lost, take_over
 from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.run_changes import cancel_run
+from runlane.store.rate_limits.limits import set_limits
+from runlane.store.rate_limits.slots import SlotGrant, SlotRequest, take_slots
 from runlane.store.sql.database import Session
 from tests.harness import Store, completed, entry_of, eventually, new_run
 
@@ -169,3 +172,27 @@ async def test_a_run_accepted_behind_a_key_while_its_holder_dies_is_released(sto
         await until_it_waits(store, dying)
     assert len((await dying).ended) == 1
     assert await store.status(second.id) is Status.QUEUED
+
+
+class _Within:
+    """A database whose transactions are part of one that is open already."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def transact(self, work: Callable[[Session], Awaitable[Any]]) -> Any:
+        return await work(self._session)
+
+
+@on_postgres
+async def test_two_processes_do_not_take_the_last_slot_of_a_provider(store: Store) -> None:
+    await set_limits(store.database, "acme", LimitChange(in_flight=1), actor="test")
+
+    def take(database: Any, holder: str) -> Awaitable[SlotGrant | LimitRefusal]:
+        request = SlotRequest("acme", holder, [(f"slot of {holder}", 1)], 0.0)
+        return take_slots(database, request, lease_seconds=60, stale_seconds=60)
+
+    async with held_open(store, lambda session: take(_Within(session), "one")):
+        other = asyncio.ensure_future(take(store.database, "other"))
+        await until_it_waits(store, other)
+    assert isinstance(await other, LimitRefusal)

@@ -80,7 +80,7 @@ async def test_exactly_the_quota_is_accepted_from_any_number_of_processes(store:
     assert {error.code for error in refused} == {"quota_reached"}
     assert {type(error) for error in refused} == {QuotaReached}
     assert str(refused[0]) == (
-        'Tenant "acme" has started 25 of at most 25 runs today (quota runs_per_day); 1 more would pass that. '
+        'Tenant "acme" has started 25 of at most 25 runs today (quota runs_per_day); 1 more would exceed it. '
         "The day ends at midnight UTC."
     )
     assert isinstance(refused[0], RateLimited)

@@ -54,6 +54,11 @@ def test_the_statements_were_found() -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_statement_has_a_purpose(dialect: Dialect) -> None:
+    assert [name for name, statement in FOUND[dialect].items() if not statement.purpose.endswith(".")] == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_documented_sql_is_what_is_sent(dialect: Dialect) -> None:
     documented = (GOLDEN / f"{dialect}.sql").read_text("utf-8")
     assert render(dialect) == documented, (

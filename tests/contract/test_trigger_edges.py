@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from runlane import App
 from runlane.domain.run import Status
-from runlane.domain.tenant_event import Outcome, new_event
+from runlane.domain.tenant_event import Outcome
 from runlane.maintenance.retention import Retention
 from runlane.store.access.tenants import create_tenant
 from runlane.store.events.outcomes import Decision, claim_pairs, decide_pair, match_events

@@ -10,7 +10,7 @@ import pytest
 
 from runlane import App, Context, InvalidRequest, NotFound, RateLimited
 from runlane.domain.run import Status
-from runlane.domain.tenant_event import MAX_DEPTH, Outcome, TriggerOutcome, listens, new_event
+from runlane.domain.tenant_event import MAX_DEPTH, Outcome, TriggerOutcome, listens
 from runlane.maintenance.retention import Retention
 from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, set_tenant
 from runlane.store.events.outcomes import claim_pairs, match_events
@@ -137,7 +137,7 @@ async def test_orchestrations_and_agents_are_targets(app: App, store: Store) -> 
 
 
 async def test_an_id_is_stored_once_within_its_time(app: App, store: Store) -> None:
-    events = [new_event("a.b", {"n": n}, sent_id) for n, sent_id in enumerate(["x", "y", "x"])]
+    events = [{"name": "a.b", "data": {"n": n}, "id": sent_id} for n, sent_id in enumerate(["x", "y", "x"])]
     first = await app.broadcast_many(events)
     assert [item.duplicate for item in first] == [False, False, True]
     assert first[2].event_id == first[0].event_id
@@ -173,7 +173,9 @@ async def test_bad_names_are_refused(app: App, store: Store, name: Any) -> None:
 
 async def test_bad_events_store_nothing(app: App, store: Store) -> None:
     with pytest.raises(InvalidRequest, match="1 to 100"):
-        await app.broadcast_many([new_event("a")] * 101)
+        await app.broadcast_many([{"name": "a"}] * 101)
+    with pytest.raises(InvalidRequest, match="nmae is not a field of an event"):
+        await app.broadcast_many([{"name": "a"}, {"nmae": "b"}])
     with pytest.raises(InvalidRequest, match="bytes"):
         await app.broadcast("a", "x" * 1024 * 1024)
     with pytest.raises(InvalidRequest):
@@ -193,7 +195,7 @@ async def test_the_rate_of_a_tenant_is_exact(store: Store) -> None:
             await app.broadcast("a.b")
         assert refused.value.retry_after_seconds > 0
         await store.sql("update event_rates set paid_until = paid_until - 60000000")
-        await app.broadcast_many([new_event("a.b")] * 10)
+        await app.broadcast_many([{"name": "a.b"}] * 10)
 
 
 async def test_ends_of_runs_are_events_only_where_a_trigger_listens(app: App, store: Store) -> None:
@@ -245,7 +247,9 @@ async def test_a_loop_of_triggers_is_cut(app: App, store: Store) -> None:
 async def test_many_evaluators_start_one_run_per_pair(app: App, store: Store) -> None:
     await app.sync({"triggers": [{**PAID, "id": f"t{number}"} for number in range(3)]})
     for start in range(10):
-        await app.broadcast_many([new_event("order.paid", {"order": start * 10 + n, "who": "x"}) for n in range(10)])
+        await app.broadcast_many(
+            [{"name": "order.paid", "data": {"order": start * 10 + n, "who": "x"}} for n in range(10)]
+        )
     evaluators = [await evaluator_of(app) for _ in range(6)]
 
     async def work(evaluator: TriggerEvaluator) -> None:

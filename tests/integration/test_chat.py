@@ -228,3 +228,30 @@ def test_the_orchestration_of_an_agent_has_a_reserved_name() -> None:
     assert isinstance(alone, Orchestration)
     assert alone.id == "agent:bird"
     assert ":" not in ID_PATTERN
+
+
+async def test_an_app_reads_and_deletes_conversations(process: Process, parrot: Parrot) -> None:
+    await sync(process, bird())
+    first = await process.app.chat("bird", "one")
+    await process.start()
+    await process.end(first.run_id)
+    second = await process.app.chat("bird", "wait", first.session_id)
+    other = await process.app.chat("bird", "fail")
+    await process.end(other.run_id)
+    state = await process.app.chat_state(first.session_id)
+    assert (state.agent_id, state.turns, state.status.terminal) == ("bird", 2, False)
+    shown = [(message.turn, message.role) for message in state.messages]
+    assert shown == [(1, "user"), (1, "assistant"), (2, "user")]
+    pages = [message async for message in process.app.chat_messages(first.session_id, page=1)]
+    assert pages == list(state.messages)
+    chats = [chat.session_id async for chat in process.app.chats(agent="bird", page=1)]
+    assert chats == [other.session_id, first.session_id]
+    assert [chat async for chat in process.app.chats(tenant="other")] == []
+    with pytest.raises(WrongState):
+        await process.app.delete_chat(first.session_id)
+    parrot.go_on.set()
+    await process.end(second.run_id)
+    await process.app.delete_chat(first.session_id)
+    for reading in (process.app.chat_state(first.session_id), anext(process.app.chat_messages(first.session_id))):
+        with pytest.raises(UnknownSession):
+            await reading

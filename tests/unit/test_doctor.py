@@ -183,7 +183,7 @@ def test_a_late_deletion_of_expired_runs_is_reported() -> None:
         Level.WARNING,
         "ended runs are kept for 30 days; the deletion is 24.0 hours late",
     )
-    # Where runs are looked for once a day, a day is not late.
+    # If retention searches for runs once a day, a day is not late.
     assert retention_finding(30, 31 * day, day).level is Level.OK
 
 

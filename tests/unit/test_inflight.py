@@ -83,6 +83,8 @@ async def test_an_answer_that_is_being_stored_is_not_requested_again() -> None:
     await asyncio.sleep(0)
     asking = asyncio.create_task(flights.make(TODO, "0/model/0", second))
     await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert second.made == [], "nothing would answer it"
     first.store.set()
     assert await asking == "answer 1"
     assert (first.kept, second.made) == (["0/model/0"], [])

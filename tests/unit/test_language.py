@@ -29,7 +29,8 @@ BANNED = re.compile(
     r"|(?<!there )is no(?= (?:[a-z]|[A-Z]{2}))|counts as no|is none of them|a text|texts"
     r"|speaks? (?:like|the|its|their)|says so|passing (?:error|failure)s?|is there(?=[.,;:)]|$)"
     r"|under way|the page before|what became of|became of it|asking (?:again|twice)|last words|dut(?:y|ies)"
-    r"|lets? (?:\w+ ){1,3}go(?: on)?(?=[.,;:)]|$)|(?:runs?|entries|keys?) that fits?|one's own)(?!\w)",
+    r"|lets? (?:\w+ ){1,3}go(?: on)?(?=[.,;:)]|$)|(?:runs?|entries|keys?) that fits?|one's own"
+    r"|looks? why|choose of|would pass that|(?:is|are) looked for)(?!\w)",
     re.IGNORECASE,
 )
 # Conventional English and words of the wire that contain a banned one, with the reason.

@@ -1,11 +1,14 @@
-"""The shape of the source: one meaning per public class name, short files and functions."""
+"""The shape of the source: one meaning per public class name, short files and functions, a map without gaps."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import runlane
 
@@ -13,6 +16,8 @@ ROOT = Path(runlane.__file__).parent
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 FILES = sorted(ROOT.rglob("*.py"))
+REPOSITORY = Path(__file__).parents[2]
+CONTRIBUTING = REPOSITORY / "docs" / "contributing"
 
 
 def parsed() -> Iterator[tuple[Path, ast.Module]]:
@@ -44,3 +49,24 @@ def test_no_function_is_too_long() -> None:
                 if lines > MAX_FUNCTION_LINES:
                     found[f"{path}:{node.name}"] = lines
     assert found == {}
+
+
+def test_the_layout_lists_every_package_and_nothing_else() -> None:
+    listing = (CONTRIBUTING / "layout.md").read_text().split("```text\n")[1].split("```")[0]
+    # The names are in the first column; what they contain begins at the second one.
+    listed = set(re.findall(r"[a-z_]+", " ".join(line[:24] for line in listing.splitlines())))
+    modules = {path.stem for path in ROOT.iterdir() if path.suffix == ".py"}
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert listed == {name for name in modules | packages if not name.startswith("__")}
+
+
+@pytest.mark.parametrize("page", ["layout.md", "adding-a-field.md"])
+def test_the_map_names_files_that_exist(page: str) -> None:
+    missing: list[str] = []
+    for line in (CONTRIBUTING / page).read_text().splitlines():
+        paths = re.findall(r"`([\w./-]+(?:\.py|/))`", line)
+        # A file without a folder is in a folder that the same line names.
+        folders = [ROOT, REPOSITORY, REPOSITORY / "src", *(ROOT / path for path in paths if path.endswith("/"))]
+        folders += [(ROOT / path).parent for path in paths if "/" in path]
+        missing += [path for path in paths if not any((folder / path).exists() for folder in folders)]
+    assert missing == []

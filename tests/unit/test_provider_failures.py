@@ -20,9 +20,9 @@ from runlane.settings import load_settings
     [
         ("It is\n  too   long", "It is too long"),
         ("Wrong key hunter2-hunter2!", "Wrong key [redacted]!"),
-        ("Incorrect API key provided: sk-proj-ab12******wxyz. See", "Incorrect API key provided: *** See"),
-        ("key AIzaSyA1234567890abc is bad", "key *** is bad"),
-        ("header Bearer abc.def was sent", "header *** was sent"),
+        ("Incorrect API key provided: sk-proj-ab12******wxyz. See", "Incorrect API key provided: [redacted] See"),
+        ("key AIzaSyA1234567890abc is bad", "key [redacted] is bad"),
+        ("header Bearer abc.def was sent", "header [redacted] was sent"),
         ("task-oriented and risk-free words stay", "task-oriented and risk-free words stay"),
     ],
 )

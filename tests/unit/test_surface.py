@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 import re
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 import runlane
 from runlane import errors, testing
-from runlane.operators.run_reader import RunReader
+from runlane.domain.options import ForkOptions
 
 PUBLIC_ERRORS = {
     name: value
@@ -38,26 +40,58 @@ def test_every_public_name_of_the_package_is_listed() -> None:
         _ = runlane.Wrker  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        runlane.App,
-        runlane.Client,
-        runlane.Administration,
-        runlane.Secrets,
-        runlane.ScheduleCalls,
-        runlane.Schedules,
-        runlane.Webhooks,
-    ],
-)
+# The classes whose methods are the Python API.
+CALLS: list[type] = [
+    runlane.Administration,
+    runlane.App,
+    runlane.AssistantCalls,
+    runlane.AssistantOperator,
+    runlane.BulkJobs,
+    runlane.Client,
+    runlane.Context,
+    runlane.DeadLetters,
+    runlane.MemoryCalls,
+    runlane.MemoryService,
+    runlane.ScheduleCalls,
+    runlane.Schedules,
+    runlane.Secrets,
+    runlane.ThreadCalls,
+    runlane.ThreadOperator,
+    runlane.WebhookSources,
+    runlane.Webhooks,
+]
+_CLASSES = {
+    node.name
+    for path in Path(runlane.__file__).parent.rglob("*.py")
+    for node in ast.parse(path.read_text()).body
+    if isinstance(node, ast.ClassDef) and not node.name.endswith("Options")
+}
+
+
+def _public_methods(kind: type) -> dict[str, inspect.Signature]:
+    members = {
+        name: member.fget if isinstance(member, property) else member for name, member in inspect.getmembers(kind)
+    }
+    return {name: inspect.signature(call) for name, call in members.items() if name[0] != "_" and callable(call)}
+
+
+@pytest.mark.parametrize("kind", CALLS)
 def test_everything_that_a_public_method_returns_is_exported(kind: type) -> None:
     returned: set[str] = set()
-    for name, member in inspect.getmembers(kind):
-        function = member.fget if isinstance(member, property) else member
-        if not name.startswith("_") and callable(function):
-            returned |= set(re.findall(r"\b[A-Z]\w+", str(inspect.signature(function).return_annotation)))
-    generic = {"Any", "AsyncGenerator", "Callable", "F", "Mapping", "None", "Self", "Sequence", "T"}
+    for signature in _public_methods(kind).values():
+        returned |= set(re.findall(r"\b[A-Z]\w+", str(signature.return_annotation)))
+    generic = {"Any", "AsyncGenerator", "Awaitable", "Callable", "F", "Mapping", "None", "Self", "Sequence", "T"}
     assert returned - generic <= set(runlane.__all__)
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_every_value_that_a_public_method_takes_is_exported(kind: type) -> None:
+    taken: set[str] = set()
+    for signature in _public_methods(kind).values():
+        for parameter in signature.parameters.values():
+            taken |= set(re.findall(r"\b[A-Z]\w+", str(parameter.annotation)))
+    # App is a TaskRegistry, a RetryKind may be a string, and only the package itself passes Applied.
+    assert taken & _CLASSES <= {*runlane.__all__, "Applied", "RetryKind", "TaskRegistry"}
 
 
 def test_every_public_name_of_the_testing_kit_exists_and_is_listed() -> None:
@@ -141,12 +175,35 @@ def test_retry_refuses_a_wait_without_sense(seconds: float) -> None:
         errors.Retry(after_seconds=seconds)
 
 
-def test_an_app_reads_runs_by_the_verbs_of_a_client() -> None:
-    for name, method in inspect.getmembers(RunReader, inspect.isfunction):
-        if name == "database":
-            continue
-        ours, theirs = inspect.signature(method), inspect.signature(getattr(runlane.Client, name))
-        assert ours.return_annotation == theirs.return_annotation, name
-        # The client passes other filters of a list on to the server.
-        shared = [parameter for parameter in theirs.parameters if parameter != "filters"]
-        assert [parameter for parameter in ours.parameters if parameter in shared] == shared, name
+# App hosts a graph of LangGraph under this name, and Client draws an orchestration. The others are opened by `await`.
+_OTHER_VERBS = {"graph", "memory", "schedules", "tasks"}
+# The parameters of an App that other parts of a server pass, and those that a request has in its headers.
+_OWN_PARAMETERS = {"actor", "answered_by", "platform", "sent_by", "source", "tenant", "trace"}
+
+
+# The filters that Client takes as keyword arguments and passes on.
+_LIST_FILTERS = {
+    "list": set(inspect.signature(runlane.App.list).parameters) - set(inspect.signature(runlane.Client.list).parameters)
+}
+
+
+def _shared_verbs() -> list[str]:
+    verbs = inspect.getmembers(runlane.App, inspect.isfunction)
+    return [name for name, _ in verbs if name[0] != "_" and hasattr(runlane.Client, name) and name not in _OTHER_VERBS]
+
+
+@pytest.mark.parametrize("name", _shared_verbs())
+def test_an_app_and_a_client_have_the_same_verbs(name: str) -> None:
+    ours, theirs = (inspect.signature(getattr(kind, name)) for kind in (runlane.App, runlane.Client))
+    assert ours.return_annotation == theirs.return_annotation
+    # App declares the options of a fork as a dictionary, and each request of many has its own idempotency key.
+    passed_on = {"filters", "options"}
+    if name == "enqueue_many":
+        passed_on.add("idempotency_key")
+    if name == "fork":
+        passed_on |= ForkOptions.__optional_keys__
+    defaults = {key: value.default for key, value in theirs.parameters.items() if key not in passed_on}
+    shared = {key: value.default for key, value in ours.parameters.items() if key in defaults}
+    assert shared | {"tenant": None} == defaults | {"tenant": None}
+    assert list(shared) == [key for key in defaults if key in shared]
+    assert ours.parameters.keys() - shared.keys() <= _OWN_PARAMETERS | passed_on | _LIST_FILTERS.get(name, set())

@@ -121,6 +121,7 @@ describe('requests', () => {
     const { body } = readSchedule(draft)
     expect(body).toMatchObject({ id: 'nightly', target: { kind: 'task', name: 'resize' }, spec: [{ cron: '0 7 * * *' }] })
     expect(cliOf(body!)).toContain(`runlane schedules create nightly --task resize --cron '0 7 * * *'`)
+    expect(cliOf({ ...body!, catch_up: 'latest' })).toContain(`--settings '{"catch_up":"latest"}'`)
   })
 })
 

@@ -903,6 +903,7 @@ FROM (SELECT $1::VARCHAR AS run_id, $2::INTEGER AS no, $3::VARCHAR AS item) AS b
 WHERE true;
 
 -- add_credential
+-- Add a credential, unless it is known.
 INSERT INTO provider_states (credential) VALUES ($1::VARCHAR) ON CONFLICT (credential) DO NOTHING;
 
 -- add_dead_letters
@@ -1513,6 +1514,7 @@ WHERE schedule_firings.schedule_uid = any ($1::TEXT[]) AND schedule_firings.outc
     schedule_firings.schedule_uid, schedule_firings.slot;
 
 -- busy_providers
+-- Read the current use of every known credential.
 SELECT provider_states.credential, (SELECT count(*) AS count_1
 FROM provider_leases
 WHERE provider_leases.credential = provider_states.credential AND provider_leases.expires_at > (SELECT
@@ -2084,6 +2086,7 @@ WHERE other.run_id = run_calls.run_id AND other.path = run_calls.path AND (other
     ($10::VARCHAR || run_calls.key))));
 
 -- correct_tokens
+-- Correct the tokens of calls in the seconds in which they began.
 INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second, 0,
     batch.more_tokens
 FROM unnest($1::TEXT[], $2::BIGINT[], $3::BIGINT[]) AS batch(credential, second, more_tokens)
@@ -3883,6 +3886,7 @@ WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.e
     clock_timestamp()) * 1000000)::bigint) AND api_keys.id = any ($1::TEXT[]);
 
 -- find_provider_limits
+-- Read the limits of a credential.
 SELECT provider_limits.credential, provider_limits.in_flight, provider_limits.requests_per_minute,
     provider_limits.tokens_per_minute, provider_limits.updated_at, provider_limits.updated_by
 FROM provider_limits
@@ -4273,6 +4277,7 @@ FROM limit_waits
 WHERE limit_waits.key = limit_turns.key));
 
 -- forget_provider_seconds
+-- Delete the use of seconds that no longer count.
 DELETE FROM provider_seconds WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second < (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60;
 
@@ -4352,6 +4357,7 @@ WHERE (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT (date_
 UPDATE runs SET unique_key=$1::VARCHAR WHERE runs.id = any ($2::TEXT[]);
 
 -- grant_slots
+-- Store the leases of admitted calls and count them in the current second.
 WITH link_1 AS
 (INSERT INTO provider_seconds (credential, second, requests, tokens) VALUES ($1::VARCHAR, $2::BIGINT, $3::INTEGER,
     $4::BIGINT) ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests +
@@ -4727,6 +4733,7 @@ FROM (SELECT $2::VARCHAR AS uid) AS batch) AS floors JOIN schedule_firings ON sc
     schedule_firings.outcome = 'started';
 
 -- lease_slots
+-- Renew leases, and store lost ones again.
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS now_us_1) + batch.lease_us AS anon_1
 FROM unnest($1::TEXT[], $2::TEXT[], $3::BIGINT[]) AS batch(id, credential, lease_us)
@@ -7415,7 +7422,7 @@ FROM memory_ops
 WHERE memory_ops.memory_id = $1::VARCHAR AND memory_ops.seq > $2::BIGINT ORDER BY memory_ops.seq;
 
 -- memory_ops_to_copy
--- Read the operations of a memory for a copy, which recognises repeated requests by them.
+-- Read the operations of a memory for a copy, which recognizes repeated requests by them.
 SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
     memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
     memory_ops.created_at
@@ -7450,7 +7457,7 @@ select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subjec
     $2::INTEGER;
 
 -- memory_prune_ops
--- Delete the ids of operations that are older than repeated requests are recognised.
+-- Delete the ids of operations that are older than repeated requests are recognized.
 DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT memory_ops.memory_id, memory_ops.seq
 FROM memory_ops
 WHERE memory_ops.created_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $1::BIGINT AND
@@ -8410,6 +8417,7 @@ WHERE run_calls.run_id = runs.id) <= $18::FLOAT) AND runs.tenant = $19::VARCHAR 
 LIMIT $20::INTEGER;
 
 -- provider_minute
+-- Read the use of each second of the last minute.
 SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 -
     provider_seconds.second AS ago, provider_seconds.requests, provider_seconds.tokens
 FROM provider_seconds
@@ -8417,6 +8425,7 @@ WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second >= (
     clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60;
 
 -- provider_room
+-- Read the limits of a credential, their use and the waiting processes.
 SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AS now, (SELECT
     provider_limits.in_flight
 FROM provider_limits
@@ -8465,6 +8474,7 @@ WHERE provider_waiters.credential = $1::VARCHAR AND provider_waiters.holder = $3
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - $5::BIGINT END) AS ahead;
 
 -- provider_snapshot
+-- Read the limits and back-offs of every known credential.
 SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, provider_states.credential,
     provider_states.slow_until, provider_states.slowed_at, provider_states.slow_reason, provider_states.streak,
     provider_limits.in_flight, provider_limits.requests_per_minute, provider_limits.tokens_per_minute,
@@ -8472,6 +8482,7 @@ SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, provide
 FROM provider_states LEFT OUTER JOIN provider_limits ON provider_limits.credential = provider_states.credential;
 
 -- provider_state
+-- Read the back-off of a credential.
 SELECT provider_states.credential, provider_states.slow_until, provider_states.slowed_at, provider_states.slow_reason,
     provider_states.streak, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
 FROM provider_states
@@ -9718,6 +9729,7 @@ SELECT changed.id, changed.tries
 FROM changed;
 
 -- recover_provider
+-- End the streak of 429 responses of a credential after a success.
 UPDATE provider_states SET streak=$1::INTEGER WHERE provider_states.credential = $2::VARCHAR AND
     provider_states.slow_until <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint AND
     provider_states.slowed_at < (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $3::BIGINT;
@@ -9846,6 +9858,7 @@ UPDATE run_waits SET claimed_by=$1::VARCHAR, claimed_until=$2::BIGINT WHERE run_
     clock_timestamp()) * 1000000)::bigint AS due_in;
 
 -- release_slots
+-- Delete the leases of calls that have ended.
 DELETE FROM provider_leases WHERE provider_leases.id = any ($1::TEXT[]);
 
 -- release_webhooks
@@ -9998,6 +10011,7 @@ WHERE true ON CONFLICT (tenant, sent_id) DO UPDATE SET event_id = excluded.event
     $5::INTEGER AS BIGINT) RETURNING event_ids.sent_id;
 
 -- reset_provider_limits
+-- Delete the limits of a credential, so that the defaults apply.
 DELETE FROM provider_limits WHERE provider_limits.credential = $1::VARCHAR;
 
 -- resolve_assistant
@@ -11394,6 +11408,7 @@ FROM run_listeners
 WHERE run_listeners.tenant = runs.tenant)) THEN runs.hooks | 16 ELSE runs.hooks END AS hooks;
 
 -- set_provider_limits
+-- Store the limits of a credential.
 INSERT INTO provider_limits (credential, in_flight, requests_per_minute, tokens_per_minute, updated_at, updated_by)
     VALUES ($1::VARCHAR, $2::INTEGER, $3::INTEGER, $4::INTEGER, (date_part('epoch', clock_timestamp()) *
     1000000)::bigint, $5::VARCHAR) ON CONFLICT (credential) DO UPDATE SET in_flight = excluded.in_flight,
@@ -11606,6 +11621,7 @@ FROM workers
 WHERE workers.status IN ('online', 'draining');
 
 -- slow_down
+-- Store the back-off of a credential.
 UPDATE provider_states SET slow_until=$1::BIGINT, slowed_at=$2::BIGINT, slow_reason=$3::VARCHAR, streak=$4::INTEGER
     WHERE provider_states.credential = $5::VARCHAR;
 
@@ -12278,6 +12294,7 @@ WHERE workers.status IN ('online', 'draining') AND (workers.lease_until < (date_
     workers.id;
 
 -- sweep_provider_leases
+-- Delete expired leases of a credential.
 DELETE FROM provider_leases WHERE provider_leases.credential = $1::VARCHAR AND provider_leases.expires_at <= (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1);
 
@@ -12917,6 +12934,7 @@ FROM threads
 WHERE threads.tenant = $2::VARCHAR AND threads.id = any ($3::TEXT[]);
 
 -- wait_for_provider
+-- Store that a process waits for a slot, since its first request.
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES ($1::VARCHAR, $2::VARCHAR, ((SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - $3::BIGINT), (SELECT (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS now_us_1)) ON CONFLICT (credential, holder) DO UPDATE SET since = CASE WHEN
@@ -13088,6 +13106,7 @@ UPDATE runs SET status='blocked', last_seq=(runs.last_seq + 1) WHERE runs.id = a
     = 'queued' RETURNING runs.id, runs.lane, runs.status, runs.last_seq, runs.attempt;
 
 -- withdraw_waiter
+-- Delete the entry of a process that no longer waits, and stale entries of others.
 DELETE FROM provider_waiters WHERE provider_waiters.credential = $1::VARCHAR AND (provider_waiters.holder = $2::VARCHAR
     OR provider_waiters.seen_at < (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) -
     60000000);

@@ -334,6 +334,7 @@ FROM json_each(?) AS batch_members) AS batch
 WHERE 1 = 1;
 
 -- add_credential
+-- Add a credential, unless it is known.
 INSERT INTO provider_states (credential) VALUES (?) ON CONFLICT (credential) DO NOTHING;
 
 -- add_dead_letters
@@ -734,6 +735,7 @@ WHERE schedule_firings.schedule_uid in (select value from json_each(?)) AND sche
     BY schedule_firings.schedule_uid, schedule_firings.slot;
 
 -- busy_providers
+-- Read the current use of every known credential.
 SELECT provider_states.credential, (SELECT count(*) AS count_1
 FROM provider_leases
 WHERE provider_leases.credential = provider_states.credential AND provider_leases.expires_at > (SELECT now_us() AS
@@ -1271,6 +1273,7 @@ WHERE other.run_id = run_calls.run_id AND other.path = run_calls.path AND (other
     run_calls."key"))));
 
 -- correct_tokens
+-- Correct the tokens of calls in the seconds in which they began.
 INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second, 0,
     batch.more_tokens
 FROM (SELECT json_extract(value, '$[0]') AS credential, json_extract(value, '$[1]') AS second, json_extract(value,
@@ -2911,6 +2914,7 @@ WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.e
     (select value from json_each(?));
 
 -- find_provider_limits
+-- Read the limits of a credential.
 SELECT provider_limits.credential, provider_limits.in_flight, provider_limits.requests_per_minute,
     provider_limits.tokens_per_minute, provider_limits.updated_at, provider_limits.updated_by
 FROM provider_limits
@@ -3299,6 +3303,7 @@ FROM limit_waits
 WHERE limit_waits."key" = limit_turns."key"));
 
 -- forget_provider_seconds
+-- Delete the use of seconds that no longer count.
 DELETE FROM provider_seconds WHERE provider_seconds.credential = ? AND provider_seconds.second < (SELECT now_us() AS
     now_us_1) / 1000000 - 60;
 
@@ -3363,6 +3368,7 @@ WHERE (store_items.expires_at IS NULL OR store_items.expires_at > (SELECT now_us
 UPDATE runs SET unique_key=? WHERE runs.id in (select value from json_each(?));
 
 -- grant_slots
+-- Store the leases of admitted calls and count them in the current second.
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
     now_us_1) + batch.lease_us AS anon_1
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS credential, json_extract(value, '$[2]')
@@ -3671,6 +3677,7 @@ FROM json_each(?) AS batch_members) AS batch) AS floors JOIN schedule_firings ON
     schedule_firings.outcome = 'started';
 
 -- lease_slots
+-- Renew leases, and store lost ones again.
 INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
     now_us_1) + batch.lease_us AS anon_1
 FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS credential, json_extract(value, '$[2]')
@@ -6064,7 +6071,7 @@ FROM memory_ops
 WHERE memory_ops.memory_id = ? AND memory_ops.seq > ? ORDER BY memory_ops.seq;
 
 -- memory_ops_to_copy
--- Read the operations of a memory for a copy, which recognises repeated requests by them.
+-- Read the operations of a memory for a copy, which recognizes repeated requests by them.
 SELECT memory_ops.memory_id, memory_ops.seq, memory_ops.op_id, memory_ops.fingerprint, memory_ops.kind,
     memory_ops.subject, memory_ops.payload, memory_ops.state, memory_ops.attempts, memory_ops.error,
     memory_ops.created_at
@@ -6097,7 +6104,7 @@ select m.id as memory_id, o.seq as seq, o.op_id, o.fingerprint, o.kind, o.subjec
     memory_ops o where o.memory_id = e.memory_id and o.seq = e.seq) order by memory_id, seq limit ?;
 
 -- memory_prune_ops
--- Delete the ids of operations that are older than repeated requests are recognised.
+-- Delete the ids of operations that are older than repeated requests are recognized.
 DELETE FROM memory_ops WHERE (memory_ops.memory_id, memory_ops.seq) IN (SELECT memory_ops.memory_id, memory_ops.seq
 FROM memory_ops
 WHERE memory_ops.created_at < now_us() - ? AND memory_ops.state = 'applied' AND memory_ops.fingerprint != '' ORDER BY
@@ -6960,12 +6967,14 @@ WHERE run_calls.run_id = runs.id) <= ?) AND runs.tenant = ? ORDER BY runs.id DES
 LIMIT ? OFFSET ?;
 
 -- provider_minute
+-- Read the use of each second of the last minute.
 SELECT (SELECT now_us() AS now_us_1) / 1000000 - provider_seconds.second AS ago, provider_seconds.requests,
     provider_seconds.tokens
 FROM provider_seconds
 WHERE provider_seconds.credential = ? AND provider_seconds.second >= (SELECT now_us() AS now_us_1) / 1000000 - 60;
 
 -- provider_room
+-- Read the limits of a credential, their use and the waiting processes.
 SELECT (SELECT now_us() AS now_us_1) AS now, (SELECT provider_limits.in_flight
 FROM provider_limits
 WHERE provider_limits.credential = ?) AS in_flight, (SELECT provider_limits.requests_per_minute
@@ -7008,12 +7017,14 @@ WHERE provider_waiters.credential = ? AND provider_waiters.holder = ?) ELSE (SEL
     ahead;
 
 -- provider_snapshot
+-- Read the limits and back-offs of every known credential.
 SELECT now_us() AS now, provider_states.credential, provider_states.slow_until, provider_states.slowed_at,
     provider_states.slow_reason, provider_states.streak, provider_limits.in_flight, provider_limits.requests_per_minute,
     provider_limits.tokens_per_minute, provider_limits.updated_at, provider_limits.updated_by
 FROM provider_states LEFT OUTER JOIN provider_limits ON provider_limits.credential = provider_states.credential;
 
 -- provider_state
+-- Read the back-off of a credential.
 SELECT provider_states.credential, provider_states.slow_until, provider_states.slowed_at, provider_states.slow_reason,
     provider_states.streak, now_us() AS now
 FROM provider_states
@@ -8006,6 +8017,7 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS t
 FROM json_each(?) AS changed_members) AS changed;
 
 -- recover_provider
+-- End the streak of 429 responses of a credential after a success.
 UPDATE provider_states SET streak=? WHERE provider_states.credential = ? AND provider_states.slow_until <= now_us() AND
     provider_states.slowed_at < now_us() - ?;
 
@@ -8093,6 +8105,7 @@ UPDATE run_waits SET claimed_by=?, claimed_until=? WHERE run_waits.run_id = ? AN
     claimed_until, due_at - now_us() AS due_in;
 
 -- release_slots
+-- Delete the leases of calls that have ended.
 DELETE FROM provider_leases WHERE provider_leases.id in (select value from json_each(?));
 
 -- release_webhooks
@@ -8213,6 +8226,7 @@ WHERE 1 = 1 ON CONFLICT (tenant, sent_id) DO UPDATE SET event_id = excluded.even
     WHERE event_ids.received_at < now_us() - CAST(? * ? AS BIGINT) RETURNING sent_id;
 
 -- reset_provider_limits
+-- Delete the limits of a credential, so that the defaults apply.
 DELETE FROM provider_limits WHERE provider_limits.credential = ?;
 
 -- resolve_assistant
@@ -9458,6 +9472,7 @@ FROM run_listeners
 WHERE tenant = tenant)) THEN hooks | 16 ELSE hooks END AS hooks;
 
 -- set_provider_limits
+-- Store the limits of a credential.
 INSERT INTO provider_limits (credential, in_flight, requests_per_minute, tokens_per_minute, updated_at, updated_by)
     VALUES (?, ?, ?, ?, now_us(), ?) ON CONFLICT (credential) DO UPDATE SET in_flight = excluded.in_flight,
     requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute, updated_at =
@@ -9613,6 +9628,7 @@ FROM workers
 WHERE workers.status IN ('online', 'draining');
 
 -- slow_down
+-- Store the back-off of a credential.
 UPDATE provider_states SET slow_until=?, slowed_at=?, slow_reason=?, streak=? WHERE provider_states.credential = ?;
 
 -- spent_today
@@ -10072,6 +10088,7 @@ WHERE workers.status IN ('online', 'draining') AND (workers.lease_until < now_us
     0 < now_us() - 3000000 AND workers.heartbeat_at < now_us() - CAST(? * ? AS BIGINT)) ORDER BY workers.id;
 
 -- sweep_provider_leases
+-- Delete expired leases of a credential.
 DELETE FROM provider_leases WHERE provider_leases.credential = ? AND provider_leases.expires_at <= (SELECT now_us() AS
     now_us_1);
 
@@ -10616,6 +10633,7 @@ FROM threads
 WHERE threads.tenant = ? AND threads.id in (select value from json_each(?));
 
 -- wait_for_provider
+-- Store that a process waits for a slot, since its first request.
 INSERT INTO provider_waiters (credential, holder, since, seen_at) VALUES (?, ?, ((SELECT now_us() AS now_us_1) - ?),
     (SELECT now_us() AS now_us_1)) ON CONFLICT (credential, holder) DO UPDATE SET since = CASE WHEN
     (provider_waiters.since < excluded.since) THEN provider_waiters.since ELSE excluded.since END, seen_at =
@@ -10777,6 +10795,7 @@ UPDATE runs SET status='blocked', last_seq=(runs.last_seq + 1) WHERE runs.id in 
     (runs.status || '') = 'queued' RETURNING id, lane, status, last_seq, attempt;
 
 -- withdraw_waiter
+-- Delete the entry of a process that no longer waits, and stale entries of others.
 DELETE FROM provider_waiters WHERE provider_waiters.credential = ? AND (provider_waiters.holder = ? OR
     provider_waiters.seen_at < (SELECT now_us() AS now_us_1) - 60000000);
 

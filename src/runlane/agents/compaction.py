@@ -68,7 +68,7 @@ def _tokens(message: Message) -> int:
 
 @dataclass(slots=True)
 class _Folded:
-    """What is summarized and what stays."""
+    """The messages to summarize, and those that are kept."""
 
     old: list[Message]
     rest: list[Message]

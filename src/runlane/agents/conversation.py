@@ -24,6 +24,7 @@ from runlane.agents.inflight import InflightCall
 from runlane.agents.journal import Journal
 from runlane.definitions.schema.definition import Agent, ModelSettings
 from runlane.definitions.schema.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
+from runlane.domain.backoff import backoff_seconds
 from runlane.domain.events import EventType
 from runlane.domain.text import utf8_size
 from runlane.failpoints import failpoint
@@ -219,8 +220,9 @@ class Conversation:
                     raise
                 seconds = error.retry_after_seconds
                 if seconds is None:
-                    longest = min(policy.backoff_seconds * 2 ** (tries - 1), policy.max_backoff_seconds)
-                    seconds = random.uniform(longest / 2, longest)  # noqa: S311 - jitter
+                    first, longest = policy.backoff_seconds, policy.max_backoff_seconds
+                    jitter = random.random()  # noqa: S311 - jitter
+                    seconds = backoff_seconds(tries, jitter, first_seconds=first, longest_seconds=longest)
                 await self._context.emit(
                     EventType.STEP_WARNING, message=f"{error.message} Retry in {seconds:.1f} s.", code=error.code
                 )

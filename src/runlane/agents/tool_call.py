@@ -19,6 +19,7 @@ from runlane.agents.toolbox import CallableTool
 from runlane.definitions.forms import ARGUMENTS, EDIT, edited_arguments
 from runlane.definitions.schema.definition import Tool
 from runlane.definitions.schema.step import AgentStep, HumanField, Step
+from runlane.domain.backoff import growing_seconds
 from runlane.domain.events import EventType
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import InvalidInput
@@ -224,7 +225,7 @@ class ToolCallExecution:
                         raise
                     return self._describe(error)
                 requested = error.retry_after_seconds if isinstance(error, ToolFailed) else None
-                seconds = requested or policy.backoff_seconds * 2 ** (tries - 1)
+                seconds = requested or growing_seconds(tries, policy.backoff_seconds, policy.hold_seconds)
                 await asyncio.sleep(min(seconds, policy.hold_seconds))
 
     def _retried_by_step(self, code: str) -> bool:

@@ -126,7 +126,7 @@ class MemoryBus:
             receive(due, surveyed=False)
 
     def report_timer(self, after_seconds: float, service: MaintenanceService = MaintenanceService.TIMERS) -> None:
-        """Remember the earliest timer of each service: after each pass a service reports the next one."""
+        """Keep the earliest timer of each service: after each pass a service reports the next one."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(service)
         if timer is not None and not timer.cancelled():

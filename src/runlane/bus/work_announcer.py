@@ -33,7 +33,7 @@ class WorkAnnouncer:
             self._pauses[service] = loop.call_later(PAUSE_SECONDS, self._end_pause, service)
 
     def stop(self) -> None:
-        """Announce what was reported, and nothing more."""
+        """Announce the reported work that waits for the end of a pause, and stop."""
         while self._pauses:
             self._pauses.popitem()[1].cancel()
         while self._again:

@@ -15,6 +15,8 @@ def find_app(path: str) -> App:
     module_name, _, name = path.partition(":")
     if not module_name:
         raise AppNotFound(f'"{path}" is not a valid app path. Form: package.module:name, such as shop.tasks:app')
+    if module_name.endswith(".py") or "/" in module_name:
+        raise AppNotFound(f'"{path}" is the path of a file. Name its module: {_module_of(module_name)}:{name or "app"}')
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -40,6 +42,12 @@ def find_app(path: str) -> App:
     if not apps:
         raise AppNotFound(f"{module_name} has no App. Create one there: app = runlane.App()")
     raise AppNotFound(f'{module_name} has no App "{name}"{nearest(name, apps)}. Apps there: {", ".join(sorted(apps))}.')
+
+
+def _module_of(file: str) -> str:
+    """Return the module that a file probably is: relative to the current folder, or else in its own folder."""
+    path = Path(file).with_suffix("") if file.endswith(".py") else Path(file)
+    return path.name if path.is_absolute() or ".." in path.parts else ".".join(path.parts)
 
 
 def task_names(path: str | None) -> list[str] | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Runs = Annotated[list[str] | None, typer.Argument(help="Runs, instead of a filter.", metavar="[RUN]...")]
+Runs = Annotated[list[str] | None, typer.Argument(help="Ids of runs, instead of a filter.", metavar="[RUN]...")]
 State = Annotated[
     list[str] | None,
     typer.Option(help="Only these states: open, acknowledged, retrying, resolved, discarded. May be repeated."),
@@ -37,7 +37,7 @@ Print = Annotated[str | None, typer.Option("--fingerprint", help="Only this caus
 StepName = Annotated[str | None, typer.Option("--step", help="Only runs that failed at this step.")]
 AssignedTo = Annotated[str | None, typer.Option(help="Only those that are assigned to this person.")]
 TextPart = Annotated[str | None, typer.Option("--text", help="Only those whose message, run or task contains this.")]
-Note = Annotated[str | None, typer.Option(help="Why; it is stored with the dead letter.")]
+Note = Annotated[str | None, typer.Option(help="The reason, stored with the dead letter.")]
 
 
 def _filters(
@@ -146,7 +146,7 @@ def retry(
     latest: Annotated[
         bool, typer.Option("--latest", help="Use the current versions, if the recorded steps match them.")
     ] = False,
-    delay: Annotated[float, duration("The time before the first one starts.")] = 0.0,
+    delay: Annotated[float, duration("The delay of the first start.")] = 0.0,
     spread: Annotated[float, duration("The time over which the starts are spread, such as 15m.")] = 0.0,
     lower_priority: Annotated[int, typer.Option(help="Lower the priority by this many points.")] = 10,
     force: Annotated[

@@ -38,7 +38,7 @@ def describe_event(event: Event) -> str:
         case EventType.RETRY_LATER:
             return f"the attempt asked for a retry: {_error(data)}"
         case EventType.WORKER_LOST:
-            return f"worker {data.get('worker_id')} is gone; the run is {data.get('status')}"
+            return f"worker {data.get('worker_id')} was lost; the run is {data.get('status')}"
         case EventType.DONE:
             return str(data.get("status", "done"))
         case _ if "path" in data or event.type in (EventType.PAUSED, EventType.ORCHESTRATION_START):

@@ -172,4 +172,4 @@ def print_value(value: object, *, json: bool) -> None:
 def refuse_tenant(tenant: str | None) -> None:
     """Raise InvalidRequest if a tenant is named for a server, which uses that of the key."""
     if tenant is not None:
-        raise InvalidRequest("--tenant is for a database. A server uses the tenant of the key; use a key of that one.")
+        raise InvalidRequest("--tenant is for a database. On a server, use a key of the tenant.")

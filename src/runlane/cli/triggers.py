@@ -63,7 +63,7 @@ def replay(
     since: Annotated[
         str, typer.Option("--from", help="Events received from this time on, such as 2026-01-31T12:00:00Z.")
     ],
-    until: Annotated[str | None, typer.Option(help="And before this time.")] = None,
+    until: Annotated[str | None, typer.Option(help="Events received before this time.")] = None,
     dry_run: DryRun = False,
     tenant: Tenant = None,
     url: Url = None,

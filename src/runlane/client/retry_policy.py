@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from runlane.domain.backoff import backoff_seconds
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -25,5 +27,5 @@ class RetryPolicy:
 
         `jitter` in [0, 1) distributes the retries of many clients when a server returns.
         """
-        full = min(self.longest_seconds, self.first_seconds * 2.0 ** min(max(tries, 1) - 1, 16))
-        return max(full * (0.5 + 0.5 * jitter), requested_seconds or 0.0)
+        own = backoff_seconds(tries, jitter, first_seconds=self.first_seconds, longest_seconds=self.longest_seconds)
+        return max(own, requested_seconds or 0.0)

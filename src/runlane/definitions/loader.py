@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from runlane.definitions.checks.environment import Environment
 from runlane.definitions.checks.references import check
@@ -70,11 +70,15 @@ def parse_bodies(bodies: Mapping[str, Iterable[Any]]) -> LoadedDefinitions:
 
 def parse_given(definitions: str | Path | Mapping[str, Iterable[Any]]) -> LoadedDefinitions:
     """Parse the definitions of a directory, or lists of definitions by folder name."""
-    if not isinstance(definitions, Mapping):
+    if isinstance(definitions, str | Path):
         return parse_directory(Path(definitions))
-    for folder in definitions:
+    if not isinstance(cast("object", definitions), Mapping):
+        raise InvalidRequest('Definitions must be a folder, or lists by kind: {"agents": [...], "tools": [...]}.')
+    for folder, given in definitions.items():
         if folder not in FOLDERS:
             raise InvalidRequest(f'"{folder}" is not a kind of definitions. Use {", ".join(FOLDERS)}.')
+        if isinstance(given, str | Mapping):
+            raise InvalidRequest(f'"{folder}" must be a list of definitions.')
     return parse_bodies(definitions)
 
 

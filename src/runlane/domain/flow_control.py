@@ -42,7 +42,7 @@ class UniqueRule(BaseModel):
 
     key: Key = ""
     on_conflict: Literal["reject", "return", "replace", "skip"] = Field(
-        "reject",
+        default="reject",
         description="What a start does while a run with its key is open: it is rejected, returns that run, cancels it "
         "and takes its place, or is skipped.",
     )
@@ -56,8 +56,12 @@ class RateLimitRule(BaseModel):
     key: Key = ""
     max: Starts = Field(description="Starts per period.")
     per_seconds: Seconds = Field(description="The period.")
-    burst: Starts | None = Field(None, description="Starts that are allowed at once after a pause; `max` by default.")
-    on_limit: Literal["reject", "drop"] = Field("reject", description="Whether a further start is an error or dropped.")
+    burst: Starts | None = Field(
+        default=None, description="Starts that are allowed at once after a pause; `max` by default."
+    )
+    on_limit: Literal["reject", "drop"] = Field(
+        default="reject", description="Whether a further start is an error or dropped."
+    )
 
 
 class ThrottleRule(BaseModel):
@@ -68,9 +72,9 @@ class ThrottleRule(BaseModel):
     key: Key = ""
     max: Starts = Field(description="Runs per period.")
     per_seconds: Seconds = Field(description="The period.")
-    burst: Starts = Field(1, description="Runs that may become ready at once after a pause.")
+    burst: Starts = Field(default=1, description="Runs that may become ready at once after a pause.")
     max_backlog: int = Field(
-        DEFAULT_BACKLOG, ge=0, le=MAX_RULE_BACKLOG, description="Runs per key that may wait; more are rejected."
+        default=DEFAULT_BACKLOG, ge=0, le=MAX_RULE_BACKLOG, description="Runs per key that may wait; more are rejected."
     )
 
 
@@ -82,10 +86,11 @@ class DebounceRule(BaseModel):
     key: Key = ""
     delay_seconds: Seconds = Field(description="How long to wait for further starts.")
     max_delay_seconds: Seconds | None = Field(
-        None, description=f"The longest delay since the first start; {DELAYS_AT_MOST} times delay_seconds by default."
+        default=None,
+        description=f"The longest delay since the first start; {DELAYS_AT_MOST} times delay_seconds by default.",
     )
     mode: Literal["trailing", "leading"] = Field(
-        "trailing", description="Which input the run uses: the last or the first."
+        default="trailing", description="Which input the run uses: the last or the first."
     )
 
     @model_validator(mode="after")
@@ -120,10 +125,12 @@ class ConcurrencyLimitRule(BaseModel):
     model_config = _STRICT
 
     key: Key = ""
-    max_running: Starts | None = Field(None, description="Runs per key; not with `limit`.")
-    limit: str | None = Field(None, min_length=1, max_length=128, description="Name of a limit that targets share.")
+    max_running: Starts | None = Field(default=None, description="Runs per key; not with `limit`.")
+    limit: str | None = Field(
+        default=None, min_length=1, max_length=128, description="Name of a limit that targets share."
+    )
     strategy: ConcurrencyStrategy = Field(
-        ConcurrencyStrategy.QUEUE,
+        default=ConcurrencyStrategy.QUEUE,
         strict=False,
         description="What a new run does while the limit is reached: it waits, cancels the oldest one, or is rejected.",
     )
@@ -147,22 +154,24 @@ class FlowControl(BaseModel):
 
     model_config = _STRICT
 
-    unique: UniqueRule | None = Field(None, description="At most one open run per key.")
+    unique: UniqueRule | None = Field(default=None, description="At most one open run per key.")
     idempotency_seconds: Seconds | None = Field(
-        None, description="How long an idempotency key returns the same run, counted from its first use."
+        default=None, description="How long an idempotency key returns the same run, counted from its first use."
     )
-    rate_limit: RateLimitRule | None = Field(None, description="At most N starts per period and key.")
-    throttle: ThrottleRule | None = Field(None, description="Spread the starts of a key over time.")
+    rate_limit: RateLimitRule | None = Field(default=None, description="At most N starts per period and key.")
+    throttle: ThrottleRule | None = Field(default=None, description="Spread the starts of a key over time.")
     debounce: DebounceRule | None = Field(
-        None, description="Combine starts that follow each other quickly into one run."
+        default=None, description="Combine starts that follow each other quickly into one run."
     )
-    batch: BatchRule | None = Field(None, description="Collect the inputs of several starts into one run.")
+    batch: BatchRule | None = Field(default=None, description="Collect the inputs of several starts into one run.")
     concurrency: list[ConcurrencyLimitRule] | None = Field(
-        None, max_length=MAX_LIMITS, description="At most N runs per key at once. All limits of a run must have room."
+        default=None,
+        max_length=MAX_LIMITS,
+        description="At most N runs per key at once. All limits of a run must have room.",
     )
-    max_backlog: BacklogRule | None = Field(None, description="At most N runs per key wait for their start.")
+    max_backlog: BacklogRule | None = Field(default=None, description="At most N runs per key wait for their start.")
     expires_after_seconds: Annotated[float, Field(gt=0, le=366 * 86400)] | None = Field(
-        None, description="A run that has not started by then is cancelled with the code expired."
+        default=None, description="A run that has not started by then is cancelled with the code expired."
     )
 
     @model_validator(mode="after")

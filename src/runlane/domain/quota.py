@@ -57,7 +57,7 @@ def check_runs_per_day(tenant: str, limit: int, used: int, count: int, now_us: i
         return None
     return QuotaReached(
         f'Tenant "{tenant}" has started {used} of at most {limit} runs today (quota {RUNS_PER_DAY}); {count} more '
-        "would pass that. The day ends at midnight UTC.",
+        "would exceed it. The day ends at midnight UTC.",
         (DAY_US - now_us % DAY_US) / _SECOND_US,
     )
 
@@ -67,8 +67,8 @@ def check_stored_bytes(tenant: str, limit: int, used: int, size: int) -> QuotaRe
     if used + size <= limit:
         return None
     return QuotaReached(
-        f'Tenant "{tenant}" has stored {used} of at most {limit} bytes (quota {STORED_BYTES}); {size} more would pass '
-        "that. Shorten the retention of runs, or send references instead of content.",
+        f'Tenant "{tenant}" has stored {used} of at most {limit} bytes (quota {STORED_BYTES}); {size} more would '
+        "exceed it. Shorten the retention of runs, or send references instead of content.",
         _RETRY_SECONDS,
     )
 
@@ -90,7 +90,7 @@ def check_number(tenant: str, name: str, limit: int, used: int, count: int = 1) 
         return None
     about = name.replace("_", " ")
     return QuotaReached(
-        f'Tenant "{tenant}" has {used} of at most {limit} {about} (quota {name}); {count} more would pass that. Delete '
+        f'Tenant "{tenant}" has {used} of at most {limit} {about} (quota {name}); {count} more would exceed it. Delete '
         "some that are not needed, or have a platform admin raise the quota.",
         _RETRY_SECONDS,
     )

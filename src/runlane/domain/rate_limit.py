@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, computed_field, with_config
 
+from runlane.domain.backoff import backoff_seconds
 from runlane.domain.wire import WIRE, Timestamp
 from runlane.errors import InvalidRequest
 
@@ -27,7 +28,6 @@ WINDOW_SECONDS: Final = 60
 # The longest Retry-After of a provider that is obeyed, and the longest back-off without one.
 MAX_RETRY_AFTER_SECONDS: Final = 3600.0
 MAX_BACK_OFF_SECONDS: Final = 60.0
-_FIRST_BACK_OFF_SECONDS: Final = 1.0
 _DEFAULT_IN_FLIGHT: Final = {"ollama": 1, "anthropic": 4, "openai": 8}
 _CREDENTIAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:\[\]-]*")
 
@@ -237,8 +237,7 @@ def describe_refusal(
 
 def back_off_seconds(streak: int, retry_after_seconds: float | None, jitter: float) -> float:
     """Return the back-off after the streak-th 429 in a row; `jitter` is in [0, 1)."""
-    full = min(MAX_BACK_OFF_SECONDS, _FIRST_BACK_OFF_SECONDS * 2.0 ** min(max(streak, 1) - 1, 16))
-    own = full * (0.5 + 0.5 * jitter)
+    own = backoff_seconds(streak, jitter, longest_seconds=MAX_BACK_OFF_SECONDS)
     if retry_after_seconds is None or not math.isfinite(retry_after_seconds):
         return own
     return max(own, min(retry_after_seconds, MAX_RETRY_AFTER_SECONDS))

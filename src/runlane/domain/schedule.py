@@ -84,18 +84,21 @@ class TimeSpec(BaseModel):
     model_config = _STRICT
 
     cron: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         max_length=200,
         description="Exactly five fields: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, "
         "@monthly, @yearly.",
         examples=["0 9 * * MON-FRI"],
     )
-    every_seconds: float | None = Field(None, ge=1, le=MAX_PERIOD_SECONDS, description="A period in absolute time.")
-    anchor: Moment | None = Field(
-        None, description="With every_seconds: slots are this time plus a multiple of the period. Default: creation."
+    every_seconds: float | None = Field(
+        default=None, ge=1, le=MAX_PERIOD_SECONDS, description="A period in absolute time."
     )
-    at: Moment | None = Field(None, description="One moment.")
+    anchor: Moment | None = Field(
+        default=None,
+        description="With every_seconds: slots are this time plus a multiple of the period. Default: creation.",
+    )
+    at: Moment | None = Field(default=None, description="One moment.")
 
     @model_validator(mode="after")
     def _one(self) -> TimeSpec:
@@ -112,9 +115,9 @@ class Exclusion(BaseModel):
 
     model_config = _STRICT
 
-    date: str | None = Field(None, min_length=10, max_length=10, description="A day.", examples=["2026-12-25"])
-    starts_at: Moment | None = Field(None, description="The first moment of a span.")
-    ends_at: Moment | None = Field(None, description="The first moment after the span.")
+    date: str | None = Field(default=None, min_length=10, max_length=10, description="A day.", examples=["2026-12-25"])
+    starts_at: Moment | None = Field(default=None, description="The first moment of a span.")
+    ends_at: Moment | None = Field(default=None, description="The first moment after the span.")
 
     @model_validator(mode="after")
     def _one(self) -> Exclusion:
@@ -139,8 +142,12 @@ class ScheduleTarget(BaseModel):
         description="task, orchestration, agent, or chat: the next turn of a conversation. assistant is that of crons."
     )
     name: str = Field(min_length=1, max_length=200, description="The task, orchestration, agent or assistant.")
-    session_id: str | None = Field(None, min_length=1, max_length=512, description="For chat: the conversation.")
-    thread_id: str | None = Field(None, min_length=1, max_length=64, description="For crons: the thread of their runs.")
+    session_id: str | None = Field(
+        default=None, min_length=1, max_length=512, description="For chat: the conversation."
+    )
+    thread_id: str | None = Field(
+        default=None, min_length=1, max_length=64, description="For crons: the thread of their runs."
+    )
 
     @model_validator(mode="after")
     def _session(self) -> ScheduleTarget:
@@ -160,21 +167,24 @@ class ScheduleTiming(BaseModel):
         min_length=1, max_length=MAX_SPECS, description="The rules for slots, together; equal slots count once."
     )
     zone: str = Field(
-        DEFAULT_ZONE, min_length=1, max_length=MAX_ZONE, description="The IANA name of the time zone of cron and dates."
+        default=DEFAULT_ZONE,
+        min_length=1,
+        max_length=MAX_ZONE,
+        description="The IANA name of the time zone of cron and dates.",
     )
     exclusions: list[Exclusion] = Field(
         default_factory=list[Exclusion], max_length=MAX_EXCLUSIONS, description="Days and spans without slots."
     )
-    starts_at: Moment | None = Field(None, description="No slot is before it.")
-    ends_at: Moment | None = Field(None, description="No slot is after it.")
+    starts_at: Moment | None = Field(default=None, description="No slot is before it.")
+    ends_at: Moment | None = Field(default=None, description="No slot is after it.")
     spread_seconds: float | None = Field(
-        None,
+        default=None,
         gt=0,
         le=MAX_SPREAD_SECONDS,
         description="Runs start later than their slot by an offset that is fixed for the schedule and below this.",
     )
     spread_percent: float | None = Field(
-        None, gt=0, le=100, description="The same, as a share of the time to the following slot."
+        default=None, gt=0, le=100, description="The same, as a share of the time to the following slot."
     )
 
     @model_validator(mode="after")
@@ -190,32 +200,43 @@ class ScheduleSettings(ScheduleTiming):
     """A schedule as it is written. Unknown fields are errors."""
 
     id: str = Field(pattern=ID_PATTERN, description="Name in URLs and files.", examples=["nightly-report"])
-    name: str = Field("", max_length=200, description="For people; the id if empty.")
+    name: str = Field(default="", max_length=200, description="For people; the id if empty.")
     target: ScheduleTarget = Field(description="What its runs execute.")
-    message: str = Field("", max_length=200_000, description="The message of an orchestration, agent or chat turn.")
+    message: str = Field(
+        default="", max_length=200_000, description="The message of an orchestration, agent or chat turn."
+    )
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="The input of its runs.")
     max_firings: int | None = Field(
-        None, ge=1, le=1_000_000_000, description="The schedule ends after this many started runs."
+        default=None, ge=1, le=1_000_000_000, description="The schedule ends after this many started runs."
     )
-    overlap: Overlap = Field("skip", description="What happens at a slot while an earlier run of it has not ended.")
-    max_open: int = Field(10, ge=1, le=1000, description="With overlap allow: how many runs may be open at once.")
-    paused_counts: bool = Field(True, description="Whether a run that waits for a person or an event counts as open.")
+    overlap: Overlap = Field(
+        default="skip", description="What happens at a slot while an earlier run of it has not ended."
+    )
+    max_open: int = Field(
+        default=10, ge=1, le=1000, description="With overlap allow: how many runs may be open at once."
+    )
+    paused_counts: bool = Field(
+        default=True, description="Whether a run that waits for a person or an event counts as open."
+    )
     catch_up: CatchUp = Field(
-        "latest", description="Which slots that no process started in time are started afterwards."
+        default="latest", description="Which slots that no process started in time are started afterwards."
     )
     catch_up_window_seconds: float = Field(
-        3600, ge=1, le=MAX_PERIOD_SECONDS, description="Missed slots older than this are not started."
+        default=3600, ge=1, le=MAX_PERIOD_SECONDS, description="Missed slots older than this are not started."
     )
-    priority: int = Field(0, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="The priority of its runs.")
-    ordering_key: str | None = Field(None, min_length=1, max_length=512, description="The ordering key of its runs.")
+    priority: int = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY, description="The priority of its runs.")
+    ordering_key: str | None = Field(
+        default=None, min_length=1, max_length=512, description="The ordering key of its runs."
+    )
     on_dead: Literal["skip", "block"] = Field(
-        "skip", description="Whether later runs with the same ordering key continue or stay blocked after a failed run."
+        default="skip",
+        description="Whether later runs with the same ordering key continue or stay blocked after a failed run.",
     )
     tags: list[Annotated[str, StringConstraints(min_length=1, max_length=MAX_TAG, pattern=TAG_PATTERN)]] = Field(
         default_factory=list[str], max_length=MAX_TAGS, description="The tags of its runs."
     )
     webhook_url: str | None = Field(
-        None, min_length=1, max_length=2000, description="Receives a webhook at the end of each of its runs."
+        default=None, min_length=1, max_length=2000, description="Receives a webhook at the end of each of its runs."
     )
 
     @model_validator(mode="after")

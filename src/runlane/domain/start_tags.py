@@ -24,7 +24,8 @@ PRIORITY_SECONDS: Final = 600
 PRIORITY_BOUNDS_SECONDS: Final = (0, 86_400)
 # The time between two readings of a lane's clock.
 CLOCK_SECONDS: Final = 60
-# In a lane that starts no runs, a point of priority keeps this share of its value, which is 1,000 runs by default.
+# The virtual time of a lane that starts no runs stands still. A point of priority is then worth this share of its time,
+# which is the virtual time of 1,000 runs by default.
 _SLOWEST_PACE: Final = 1_000 * RUN_COST_NS / (PRIORITY_SECONDS * 1_000_000_000)
 
 

@@ -62,9 +62,9 @@ def check_change(
 ) -> TagChange:
     """Return the change if it is valid."""
     if replace is None and not add and not remove:
-        raise InvalidRequest("Nothing to change: give tags to add, to remove, or all tags that the run shall have.")
+        raise InvalidRequest("Nothing to change: give tags to add, to remove, or all tags of the run.")
     if replace is not None and (add or remove):
-        raise InvalidRequest("Give either all tags that the run shall have, or tags to add and remove.")
+        raise InvalidRequest("Give either all tags of the run, or tags to add and remove.")
     both = sorted({*add} & {*remove})
     if both:
         raise InvalidRequest(f'The tag "{both[0]}" cannot be added and removed at once.')

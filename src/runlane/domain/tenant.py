@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast
 
 from pydantic import Field, with_config
 
@@ -100,7 +100,7 @@ class TenantUsage:
 
 def check_tenant_id(tenant: str) -> str:
     """Return the id if it is valid."""
-    if _ID.fullmatch(tenant) is None:
+    if not isinstance(cast("object", tenant), str) or _ID.fullmatch(tenant) is None:
         raise InvalidRequest(
             f"{tenant!r} is not a valid tenant id: it must have 1 to 63 of a-z, 0-9, '_', '.' and '-', "
             "and begin with a letter or digit."

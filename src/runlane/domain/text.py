@@ -24,8 +24,15 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
+def shown(value: object) -> str:
+    """Return a value as an error message quotes it."""
+    return repr(value)[:100]
+
+
 def check_text(value: str, what: str, max_length: int) -> str:
     """Return the value if it can be stored unchanged."""
+    if not isinstance(cast("object", value), str):
+        raise InvalidInput(f"{what} must be a string, not {shown(value)}.")
     if not value:
         raise InvalidInput(f"{what} is empty. Leave it out or give it a value.")
     if len(value) > max_length:

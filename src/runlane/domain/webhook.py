@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from pydantic import Field, computed_field, with_config
@@ -303,6 +303,8 @@ def origin_id(tenant: str, url: str) -> str:
 
 def check_url(url: str) -> str:
     """Return the URL if a webhook can have it. Whether its address may be called is checked by each delivery."""
+    if not isinstance(cast("object", url), str):
+        raise InvalidRequest("The webhook URL must be a string.")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

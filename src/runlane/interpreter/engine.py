@@ -20,6 +20,7 @@ from runlane.definitions.schema.step import (
     Step,
     StepRetry,
 )
+from runlane.domain.backoff import growing_seconds
 from runlane.domain.events import EventType
 from runlane.interpreter.collect import HUMAN_RESPONSE, output_key
 from runlane.interpreter.fiber import END, Fiber
@@ -384,5 +385,4 @@ def _spent(error: Failed) -> dict[str, Any]:
 def _delay(retry: StepRetry | None, failures: int) -> float:
     if retry is None:
         return 0.0
-    # A larger exponent would overflow, and the wait is at its cap long before.
-    return min(retry.max_backoff_seconds, retry.backoff_seconds * 2.0 ** min(failures - 1, 62))
+    return growing_seconds(failures, retry.backoff_seconds, retry.max_backoff_seconds)

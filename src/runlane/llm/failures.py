@@ -14,7 +14,7 @@ import structlog
 
 from runlane.domain.retry_after import retry_after_seconds
 from runlane.llm.models import ModelFailed
-from runlane.redaction import LOGS, Redactor
+from runlane.redaction import LOGS, REDACTED, Redactor
 
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
@@ -68,7 +68,7 @@ def broken_off(model: str) -> ModelFailed:
 def shortened(text: str, redactor: Redactor) -> str:
     """Return a provider's message on one line, truncated, and without text that may be a key."""
     # The text is redacted before it is truncated, because a truncated secret would not be recognized.
-    text = _KEY.sub("***", " ".join(redactor.clean(text).split()))
+    text = _KEY.sub(REDACTED, " ".join(redactor.clean(text).split()))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

@@ -32,7 +32,7 @@ from runlane.store.sql.database import Database, Session
 log = structlog.get_logger(__name__)
 
 _LOCK = lock_key("duty", "reaper")
-# Orphans cannot arise while every rule holds, so they are looked for rarely.
+# Orphans cannot arise while every rule holds, so the reaper rarely searches for them.
 _ORPHANS_EVERY_SECONDS = 30.0
 
 

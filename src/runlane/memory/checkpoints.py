@@ -48,12 +48,12 @@ class Checkpointer:
         self._wake.set()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         self._truncate_at = time.monotonic() + _TRUNCATE_SECONDS
         self._task = asyncio.create_task(self._run(), name="memory-checkpoints")
 
     async def stop(self) -> None:
-        """End. Safe at any time; closing the file makes the last checkpoint."""
+        """Stop. Safe at any time; closing the file makes the last checkpoint."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -44,11 +44,11 @@ class MemoryFileCleanup:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         self._task = asyncio.create_task(self._run(), name="memory-cleanup")
 
     async def stop(self) -> None:
-        """End. Safe at any time: each deletion is a transaction."""
+        """Stop. Safe at any time: each deletion is a transaction."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -39,11 +39,11 @@ class MemoryHandover:
         self._unfollow = bus.follow(handover_key(node.id), lambda _notice: self._wake.set())
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         self._task = asyncio.create_task(self._run(), name="memory-handover")
 
     async def stop(self) -> None:
-        """End. The node keeps memories that it was about to release. Safe to call twice."""
+        """Stop. The node keeps memories that it was about to release. Safe to call twice."""
         self._unfollow()
         tasks = [*self._running.values()]
         if self._task is not None:

@@ -59,7 +59,7 @@ class MemoryRequests:
         self._unfollow = bus.follow(handover_key(process), lambda _notice: self._wake())
 
     def close(self) -> None:
-        """End, and reject waiting callers. Safe to call twice."""
+        """Stop, and reject waiting callers. Safe to call twice."""
         self._closed = True
         self._unfollow()
         self._wake()

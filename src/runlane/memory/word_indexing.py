@@ -53,12 +53,12 @@ class WordIndexing:
         self._wake.set()
 
     def start(self) -> None:
-        """Begin with what was not indexed by earlier processes."""
+        """Start, with what earlier processes have not indexed."""
         self._wake.set()
         self._task = asyncio.create_task(self._run(), name="memory-words")
 
     async def stop(self) -> None:
-        """End. Safe at any time; the next process continues.
+        """Stop. Safe at any time; the next process continues.
 
         Deleted content leaves the files before that, if it takes a short time: the next process may start much later.
         """

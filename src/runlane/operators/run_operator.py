@@ -1,21 +1,22 @@
-"""RunOperator: the methods that approve, release and reprioritize runs, and set the concurrency limits of tenants.
+"""RunOperator: the methods that approve, answer, release and reprioritize runs, and set concurrency limits of tenants.
 
 `Client` has the same ones over HTTP.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from runlane.domain.concurrency import SharedLimit, shared_limit_key
-from runlane.domain.flow_keys import FlowKeyUse
+from runlane.domain.flow_keys import FlowKeyUse, FlowRule
 from runlane.domain.run import Status
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.text import check_text
 from runlane.operators.run_tagger import RunTagger
 from runlane.resources import Resources
 from runlane.store.queue import flow_overview, run_changes, shared_limits
-from runlane.submit.tasks import check_priority
+from runlane.submit.tasks import MAX_KEY, check_priority
 
 
 class RunOperator(RunTagger):
@@ -40,9 +41,57 @@ class RunOperator(RunTagger):
             run_changes.set_priority(await self.database(), run_id, priority, actor=actor)
         )
 
-    async def flow_keys(self, *, tenant: str = DEFAULT_TENANT, **filters: Any) -> Sequence[FlowKeyUse]:
-        """Return the keys of flow control of a tenant. Filters: rule, target, only_skipped, after, limit."""
-        return await flow_overview.list_flow_keys(await self.database(), tenant, **filters)
+    async def resume(
+        self,
+        run_id: str,
+        response: Mapping[str, Any] | str | None = None,
+        *,
+        step: str | None = None,
+        note: str | None = None,
+        answered_by: str = "",
+        platform: bool = True,
+    ) -> Status:
+        """Answer the question of a paused run, which then continues; `step` is required if several questions are open.
+
+        `note` is stored with the answer. With `platform=False`, a question that only platform admins may answer raises
+        Forbidden.
+        """
+        from runlane.submit.orchestrations import answer_run
+
+        given: Mapping[str, Any] | str = {} if response is None else response
+        database = await self.database()
+        answering = answer_run(
+            database, run_id, given, step=step, answered_by=answered_by, platform=platform, note=note
+        )
+        return await self._publish_change(answering)
+
+    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> Status:
+        """Send a run an event that one of its steps waits for, or will wait for."""
+        from runlane.submit.orchestrations import send_event
+
+        check_text(name, "The event's name", MAX_KEY)
+        return await self._publish_change(send_event(await self.database(), run_id, name, data, sent_by))
+
+    async def flow_keys(
+        self,
+        *,
+        rule: str | None = None,
+        target: str | None = None,
+        only_skipped: bool = False,
+        tenant: str = DEFAULT_TENANT,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[FlowKeyUse]:
+        """Return the keys of flow control with their skipped starts. `after` is the last id of the previous page."""
+        return await flow_overview.list_flow_keys(
+            await self.database(),
+            tenant,
+            rule=None if rule is None else FlowRule(rule),
+            target=target,
+            only_skipped=only_skipped,
+            after=after,
+            limit=limit,
+        )
 
     async def concurrency_limits(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[SharedLimit]:
         """Return the shared concurrency limits of a tenant with their use."""

@@ -23,7 +23,9 @@ _INNER = "/>"
 async def read_run_graph(database: Database, run: Run, path: str = "") -> RunGraph:
     """Return the graph of a run or, with `path`, of the inner orchestration that the step at this path runs."""
     if run.plan is None or not run.has_steps:
-        raise NotFound(f"Run {run.id} executes {run.target}, which has no steps. Only orchestrations and agents have.")
+        raise NotFound(
+            f"Run {run.id} executes {run.target}, which has no steps. Use a run of an orchestration or agent."
+        )
     pinned = PinnedDefinitions.of(await load_pinned(database, run.tenant, run.plan["pins"]))
     root = root_of(run.target, run.input or {}, pinned)
     orchestration = _inner(root, path, pinned)

@@ -60,12 +60,12 @@ class Redactor(ValueSearch):
         self._ordered = None
 
     def learn_all(self, values: Iterable[str]) -> None:
-        """Learn several values."""
+        """Add several values."""
         for value in values:
             self.learn(value)
 
     def learning(self, values: Values) -> Values:
-        """Return the same source of secrets, wrapped so that each value is learned before it is returned."""
+        """Return the same source of secrets, wrapped so that each value is added before it is returned."""
 
         async def learned(tenant: str, names: Collection[str]) -> Mapping[str, str]:
             found = await values(tenant, names)

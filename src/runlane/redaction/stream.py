@@ -12,7 +12,7 @@ _HARMLESS: Final = MIN_CHARACTERS // 2
 
 
 class RedactedStream:
-    """One text. Values that the redactor learns meanwhile are replaced from then on."""
+    """One text. Values that are added to the redactor meanwhile are replaced from then on."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor

@@ -50,7 +50,7 @@ class MemorySettings(SettingsGroup):
         "long others wait before they take the memories of a lost one.",
     )
     memory_idempotency_hours: float = Field(
-        default=24.0, gt=0, description="For how long a repeated change is recognised by its idempotency key."
+        default=24.0, gt=0, description="For how long a repeated change is recognized by its idempotency key."
     )
     memory_embedding_model: str | None = Field(
         default=None,

@@ -113,7 +113,7 @@ class StorageSettings(SettingsGroup):
         default=7.0, gt=0, description="Events of tenants, which start triggers, are deleted after this time."
     )
     event_id_hours: float = Field(
-        default=24.0, gt=0, description="For how long a repeated event is recognised by the sender's id."
+        default=24.0, gt=0, description="For how long a repeated event is recognized by the sender's id."
     )
     events_per_minute: int = Field(
         default=6000, ge=1, le=10_000_000, description="Maximum number of events that a tenant may send in a minute."
@@ -123,7 +123,7 @@ class StorageSettings(SettingsGroup):
         gt=0,
         description="Webhook messages, their deliveries and attempts are deleted after this time, delivered or not.",
     )
-    retention_seconds: float = Field(default=60.0, gt=0, description="How often expired runs are looked for.")
+    retention_seconds: float = Field(default=60.0, gt=0, description="How often expired runs are deleted.")
 
     @model_validator(mode="before")
     @classmethod

@@ -56,7 +56,7 @@ class WorkerSettings(SettingsGroup):
     reaper_seconds: float = Field(
         default=0.5,
         ge=0.05,
-        description="How often lost workers are looked for while processes cannot wake each other. "
+        description="How often a process searches for lost workers while processes cannot wake each other. "
         "Otherwise each heartbeat looks for them.",
     )
     silence_seconds: float = Field(
@@ -67,7 +67,7 @@ class WorkerSettings(SettingsGroup):
     timer_seconds: float = Field(
         default=0.25,
         ge=0.02,
-        description="How often due runs are looked for while processes cannot wake each other. "
+        description="How often a process searches for due runs while processes cannot wake each other. "
         "Otherwise each heartbeat looks for them.",
     )
 

@@ -16,7 +16,7 @@ from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
 from runlane.domain.task import input_json
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.tenant_event import MAX_EVENT_BYTES
-from runlane.domain.text import check_text, dump_json, load_json, utf8_size
+from runlane.domain.text import check_text, dump_json, load_json, shown, utf8_size
 from runlane.errors import Forbidden, InputTooLarge, InvalidRequest, NotFound, UnknownTask, WrongState
 from runlane.store.definitions import load_pinned, pins
 from runlane.store.orchestration.fork import fork_run
@@ -73,8 +73,7 @@ async def orchestration_run(
     if tasks:
         for definition in definitions.values():
             _check_tasks(definition, tasks)
-    if not isinstance(cast("object", start.message), str):
-        raise InvalidRequest("The message must be a string.")
+    _check_types(start)
     body = {"message": start.message, "input": dict(start.input or {})}
     text = input_json(body, start.name)
     flow = _flow(definitions[start.target], start, text)
@@ -114,6 +113,13 @@ async def orchestration_run(
         mark=[options.webhook_url, options.session_id, *([] if carried is None else [carried])],
         flow=flow,
     )
+
+
+def _check_types(start: StartRequest) -> None:
+    if not isinstance(cast("object", start.message), str):
+        raise InvalidRequest("The message must be a string.")
+    if not isinstance(cast("object", start.input), Mapping | None):
+        raise InvalidRequest(f"The input must be an object, not {shown(start.input)}.")
 
 
 def _flow(declaring: Definition, start: StartRequest, text: bytes) -> StartFlow | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any, NamedTuple, TypedDict, cast
 
 import orjson
@@ -16,15 +17,15 @@ from runlane.domain.start_tags import MAX_FAIRNESS_KEY
 from runlane.domain.tags import check_tags
 from runlane.domain.task import Task, input_json
 from runlane.domain.tenant import DEFAULT_TENANT, check_tenant_id, scoped_key
-from runlane.domain.text import check_text
+from runlane.domain.text import check_text, shown
 from runlane.domain.webhook import check_url
 from runlane.errors import InvalidRequest, RunNotFound
+from runlane.observability.tracing import valid_parent
 from runlane.store.queue.accept import NewRun
 from runlane.store.webhooks.run_webhooks import RunWebhook
 from runlane.submit.flow_control import StartFlow, resolve, rule_input, start_flow
 
 MAX_KEY = 512
-MAX_TRACE = 512
 MAX_DELAY_SECONDS = 366 * 86400
 # Runs that one run may start after.
 MAX_PARENTS = 1000
@@ -122,9 +123,9 @@ def new_run(
     """
     idempotency_key, priority, ordering_key, on_dead, delay_seconds, hold = options[:6]
     check_priority(priority)
-    if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
-        raise InvalidRequest(f"delay_seconds={delay_seconds!r} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
-    delay_us = int(delay_seconds * 1_000_000)
+    delay_us = _delay_us(delay_seconds)
+    if hold not in (True, False):
+        raise InvalidRequest(f"hold={shown(hold)} must be true or false.")
     if ordering_key is not None:
         check_text(ordering_key, "The ordering key", MAX_KEY)
     rare = _rare_fields(options)
@@ -153,7 +154,7 @@ def new_run(
         idempotency_key=None if idempotency_key is None else scoped_key(tenant, idempotency_key),
         fingerprint=fingerprint,
         tenant=check_tenant_id(tenant),
-        trace=trace if trace is None else check_text(trace, "The trace", MAX_TRACE),
+        trace=None if trace is None else _trace(trace),
         plan=plan,
         flow=by_key,
         limits=limits,
@@ -161,15 +162,15 @@ def new_run(
     )
 
 
-# The options that follow are rare. A request without them is checked by one comparison.
-_FIRST_RARE = RunOptions._fields.index("fairness_key")
-_LAST_RARE = RunOptions._fields.index("flow_control")
-_NO_RARE = RunOptions()[_FIRST_RARE:_LAST_RARE]
+# The options that are read elsewhere. All others are rare, and a request without them is checked by one comparison.
+_READ_ELSEWHERE = {*RunOptions._fields[:6], "webhook_url", "session_id", "flow_control"}
+_rare = itemgetter(*(number for number, name in enumerate(RunOptions._fields) if name not in _READ_ELSEWHERE))
+_NO_RARE = _rare(RunOptions())
 
 
 def _rare_fields(options: RunOptions) -> dict[str, Any]:
     """Return the fields of a run that few requests set, after checking them."""
-    if options.webhook_url is None and options[_FIRST_RARE:_LAST_RARE] == _NO_RARE:
+    if options.webhook_url is None and _rare(options) == _NO_RARE:
         return {}
     if options.fairness_key is not None:
         check_text(options.fairness_key, "The fairness key", MAX_FAIRNESS_KEY)
@@ -207,7 +208,7 @@ def _dependencies(after: Sequence[str], after_on: str) -> tuple[tuple[str, ...],
     parents = tuple(dict.fromkeys(after))
     if len(parents) > MAX_PARENTS:
         raise InvalidRequest(
-            f"after names {len(parents)} runs; at most {MAX_PARENTS} are allowed. Let a run in between wait for some."
+            f"after names {len(parents)} runs; at most {MAX_PARENTS} are allowed. Let another run wait for some."
         )
     if not parents and after_on != AfterOn.SUCCESS:
         raise InvalidRequest(f'after_on="{after_on}" has no effect without after. Name the runs in after.')
@@ -227,6 +228,22 @@ def _webhook(options: RunOptions) -> RunWebhook | None:
     if secret is not None and not (least <= len(secret) <= most and secret.isascii() and secret.isprintable()):
         raise InvalidRequest(f"webhook_secret must have {least} to {most} printable ASCII characters.")
     return RunWebhook(check_url(url), secret)
+
+
+def _delay_us(seconds: float) -> int:
+    if not isinstance(cast("object", seconds), (int, float)) or not 0 <= seconds <= MAX_DELAY_SECONDS:
+        raise InvalidRequest(f"delay_seconds={shown(seconds)} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
+    return int(seconds * 1_000_000)
+
+
+def _trace(traceparent: str) -> str:
+    checked = valid_parent(traceparent) if isinstance(cast("object", traceparent), str) else None
+    if checked is None:
+        raise InvalidRequest(
+            f"trace={shown(traceparent)} is not a W3C traceparent. Pass one such as "
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01, or leave it out."
+        )
+    return checked
 
 
 def check_priority(priority: int) -> None:

@@ -153,7 +153,7 @@ class FakeServer:
         return f"http://{HOST}:{self.port}"
 
     async def start(self) -> Self:
-        """Listen."""
+        """Start to listen on a free port of loopback."""
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.ensure_future(self._serve(reader, writer))

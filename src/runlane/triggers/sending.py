@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from runlane.domain.maintenance import MaintenanceService
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.tenant_event import MAX_EVENTS, EventReceipt, NewEvent, new_event
+from runlane.domain.text import shown
 from runlane.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from runlane.resources import Resources
     from runlane.settings import Settings
     from runlane.store.sql.database import Database
+
+
+_FIELDS: Final = ("name", "data", "id", "key")
 
 
 class EventSender:
@@ -38,16 +42,25 @@ class EventSender:
         tenant: str = DEFAULT_TENANT,
     ) -> EventReceipt:
         """Store an event for the triggers and waiting runs of a tenant. One with the same `id` is stored once."""
-        return (await self.broadcast_many([new_event(name, data, id, key)], tenant=tenant))[0]
+        return (await self.broadcast_many([{"name": name, "data": data, "id": id, "key": key}], tenant=tenant))[0]
 
     async def broadcast_many(
-        self, events: Sequence[NewEvent], *, tenant: str = DEFAULT_TENANT, source: str = "api"
-    ) -> list[EventReceipt]:
-        """Store up to 100 events, all of them or none."""
+        self, events: Sequence[Mapping[str, Any]], *, tenant: str = DEFAULT_TENANT, source: str = "api"
+    ) -> Sequence[EventReceipt]:
+        """Store up to 100 events, all or none. Each has a `name`, and optionally `data`, `id` and `key`."""
+        checked = [_checked(event) for event in events]
         connection = await self.connect()
-        receipts = await send_events(connection.database, self.settings, tenant, events, source)
+        receipts = await send_events(connection.database, self.settings, tenant, checked, source)
         connection.bus.report_work({MaintenanceService.TRIGGERS})
         return receipts
+
+
+def _checked(event: Mapping[str, Any]) -> NewEvent:
+    if not isinstance(cast("object", event), Mapping):
+        raise InvalidRequest(f"Events must be a list of objects, each with a name; one is {shown(event)}.")
+    if unknown := event.keys() - _FIELDS:
+        raise InvalidRequest(f"{', '.join(sorted(unknown))} is not a field of an event. Fields: {', '.join(_FIELDS)}.")
+    return new_event(event.get("name"), event.get("data"), event.get("id"), event.get("key"))
 
 
 async def send_events(

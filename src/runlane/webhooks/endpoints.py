@@ -201,7 +201,7 @@ class WebhookManager:
         check_rates(fields.rate_per_second, fields.max_in_flight)
         for name in fields.include or ():
             if name not in INCLUDED:
-                raise InvalidRequest(f'"{name}" cannot be included. Choose of: {", ".join(INCLUDED)}.')
+                raise InvalidRequest(f'"{name}" cannot be included. Choose from: {", ".join(INCLUDED)}.')
         return EndpointFields(
             url=fields.url,
             description=fields.description,
@@ -230,7 +230,7 @@ def _signature(name: str) -> SignatureKind:
     for kind in SIGNATURES:
         if kind == name:
             return kind
-    raise InvalidRequest(f'"{name}" is not a kind of signature. Choose of: {", ".join(SIGNATURES)}.')
+    raise InvalidRequest(f'"{name}" is not a kind of signature. Choose from: {", ".join(SIGNATURES)}.')
 
 
 def _shown(

@@ -30,7 +30,7 @@ async def put_item(request: Request, principal: RunsWrite, body: ItemPut) -> Res
     if (size := utf8_size(dump_json(body.value))) > most:
         raise InputTooLarge(
             f"The value has {size} bytes; at most {most} are allowed (RUNLANE_MAX_INPUT_BYTES). Store large values "
-            "elsewhere and put a reference."
+            "elsewhere and store a reference."
         )
     text = None if body.index is False else item_text(body.value, body.index or [WHOLE])
     default = parts_of(request).app.graph_store.ttl

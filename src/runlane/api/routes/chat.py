@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterator
-from dataclasses import replace
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Final
 
 import orjson
@@ -34,13 +33,12 @@ from runlane.api.services import Services, parts_of
 from runlane.api.sse import EventStream
 from runlane.api.sse_encoding import line_json
 from runlane.domain.access import Principal
-from runlane.domain.run import Status
-from runlane.domain.views import ChatMessage, ChatPage, ChatState, MessagePage
+from runlane.domain.views import ChatPage, ChatState, MessagePage
 from runlane.domain.wire import to_dict
 from runlane.errors import UnknownSession
 from runlane.observability import tracing
 from runlane.store.chat.deletion import delete_session
-from runlane.store.chat.turns import Turn, find_session, list_sessions, read_before, read_turns
+from runlane.store.chat.turns import SHOWN_TURNS, Turn, find_session, list_sessions, read_turns, with_newest_messages
 from runlane.store.queue.events import PART_BYTES, read_part
 from runlane.submit.chat import ChatRequest
 from runlane.submit.orchestrations import StartRequest
@@ -54,7 +52,6 @@ After = Annotated[
     str | None, Query(max_length=40, description="The id of the last event that the reader has received, such as 2.17.")
 ]
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
-_SHOWN_TURNS: Final = 25
 _MOST_TURNS: Final = 500
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
@@ -136,9 +133,7 @@ async def get_sessions(
 async def get_session(request: Request, principal: RunsRead, session_id: SessionId) -> ValueBody:
     """Return the status of a conversation and its newest messages."""
     parts = parts_of(request)
-    session = await _see(parts, principal, session_id)
-    newest = await read_before(parts.database, session_id, session.turns + 1, _SHOWN_TURNS)
-    return ValueBody(replace(session, messages=tuple(_messages(newest))))
+    return ValueBody(await with_newest_messages(parts.database, await _see(parts, principal, session_id)))
 
 
 @router.get("/chat/{session_id}/messages", response_model=MessagePage, responses=answers(404))
@@ -154,7 +149,8 @@ async def get_messages(
     session = await _see(parts, principal, session_id)
     turns = await read_turns(parts.database, session_id, after, limit)
     last = turns[-1].turn if turns else after
-    return ValueBody(MessagePage(session_id, tuple(_messages(turns)), last, session.turns))
+    messages = tuple(message for turn in turns for message in turn.messages())
+    return ValueBody(MessagePage(session_id, messages, last, session.turns))
 
 
 @router.get("/chat/{session_id}/events", response_model=ChatEvents, responses=answers(400, 404))
@@ -234,7 +230,7 @@ async def remove_session(request: Request, principal: RunsWrite, session_id: Ses
 
 async def _turns_from(parts: Services, session_id: str, first: int) -> AsyncGenerator[Turn]:
     after = first - 1
-    while turns := await read_turns(parts.database, session_id, after, _SHOWN_TURNS):
+    while turns := await read_turns(parts.database, session_id, after, SHOWN_TURNS):
         for turn in turns:
             yield turn
         after = turns[-1].turn
@@ -248,11 +244,3 @@ async def _see(parts: Services, principal: Principal, session_id: str) -> ChatSt
     if not may_see(principal, session.tenant):
         raise UnknownSession(session_id)
     return session
-
-
-def _messages(turns: list[Turn]) -> Iterator[ChatMessage]:
-    for turn in turns:
-        yield ChatMessage(turn.turn, "user", turn.message, turn.status, turn.run_id, turn.at_us, turn.error)
-        if turn.status is Status.COMPLETED:
-            at_us = turn.ended_at_us or turn.at_us
-            yield ChatMessage(turn.turn, "assistant", turn.answer, turn.status, turn.run_id, at_us)

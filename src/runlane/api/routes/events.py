@@ -23,7 +23,7 @@ from runlane.api.schemas.fields import MAX_PAGE, Key, Name, moment_us
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.maintenance import MaintenanceService
-from runlane.domain.tenant_event import Outcome, TenantEvent, TriggerReplay, new_event
+from runlane.domain.tenant_event import Outcome, TenantEvent, TriggerReplay
 from runlane.domain.wire import to_dict
 from runlane.store.events.reading import find_event, list_events, outcomes_of_event, outcomes_of_trigger
 from runlane.triggers.replay import replay_trigger
@@ -41,7 +41,7 @@ TriggerName = Annotated[str, Path(description="The trigger's id.", examples=["on
 @changes.post("/events", status_code=202, response_model=EventsSent, responses=answers(404, 409, 413, 429))
 async def post_events(request: Request, principal: EventsWrite, body: SendEvents) -> JsonBody:
     """Store events. When the response is sent, they are stored, and every trigger for them will be evaluated."""
-    events = [new_event(event.name, event.data, event.id, event.key) for event in body.events]
+    events = [{"name": event.name, "data": event.data, "id": event.id, "key": event.key} for event in body.events]
     tenant = tenant_to_use(principal, body.tenant)
     receipts = await parts_of(request).app.broadcast_many(events, tenant=tenant)
     return JsonBody({"events": [to_dict(receipt) for receipt in receipts]}, 202)

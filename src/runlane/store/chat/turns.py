@@ -6,8 +6,9 @@ session outlives its runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -26,7 +27,7 @@ from sqlalchemy import (
 )
 
 from runlane.domain.run import Status
-from runlane.domain.views import ChatState
+from runlane.domain.views import ChatMessage, ChatState
 from runlane.errors import UnknownSession
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member, optional
@@ -34,6 +35,9 @@ from runlane.store.sql.page_bytes import within_bytes
 from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import chat_sessions, chat_turns, run_results, runs
 from runlane.store.sql.statement import Row, Statement
+
+# The turns whose messages are part of the state of a conversation.
+SHOWN_TURNS: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,13 @@ class Turn:
     at_us: int
     ended_at_us: int | None
     kept: bool
+
+    def messages(self) -> Iterator[ChatMessage]:
+        """Yield the message of the turn, and its answer once it has completed."""
+        yield ChatMessage(self.turn, "user", self.message, self.status, self.run_id, self.at_us, self.error)
+        if self.status is Status.COMPLETED:
+            at_us = self.ended_at_us or self.at_us
+            yield ChatMessage(self.turn, "assistant", self.answer, self.status, self.run_id, at_us)
 
 
 _session = bindparam("session_id", type_=Text())
@@ -200,6 +211,12 @@ async def read_before(database: Database, session_id: str, number: int, count: i
     """Return the last turns before a number, in order."""
     rows = await database.query(_BEFORE, session_id=session_id, before=number, limit=count)
     return [_turn(row) for row in reversed(rows)]
+
+
+async def with_newest_messages(database: Database, session: ChatState) -> ChatState:
+    """Return the session with the messages of its last turns."""
+    newest = await read_before(database, session.session_id, session.turns + 1, SHOWN_TURNS)
+    return replace(session, messages=tuple(message for turn in newest for message in turn.messages()))
 
 
 async def open_turns(database: Database, session_id: str) -> list[tuple[int, str]]:

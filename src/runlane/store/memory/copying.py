@@ -78,7 +78,7 @@ _OPS = Statement(
     .where(memory_ops.c.memory_id == _memory, memory_ops.c.seq > _after, memory_ops.c.fingerprint != UNKEYED)
     .order_by(memory_ops.c.seq)
     .limit(_limit),
-    purpose="Read the operations of a memory for a copy, which recognises repeated requests by them.",
+    purpose="Read the operations of a memory for a copy, which recognizes repeated requests by them.",
 )
 
 

@@ -283,7 +283,7 @@ async def mark_applied(file: LocalFile, applied: Mapping[str, int]) -> None:
     members = list(applied.items())
 
     async def work(session: Session) -> None:
-        # The database has the whole log. The file keeps only the rows that recognise repeated requests, and stays
+        # The database has the whole log. The file keeps only the rows that recognize repeated requests, and stays
         # small.
         await session.fetch(_DROP_OPS, members)
         await session.fetch(_MARK_OPS, members)

@@ -59,7 +59,7 @@ def _prune(*conditions: ColumnElement[bool]) -> Statement:
         delete(memory_ops)
         .where(tuple_(_o.memory_id, _o.seq).in_(old.order_by(_o.created_at).limit(_limit)))
         .returning(_o.seq),
-        purpose="Delete the ids of operations that are older than repeated requests are recognised.",
+        purpose="Delete the ids of operations that are older than repeated requests are recognized.",
     )
 
 

@@ -252,7 +252,7 @@ class Committer:
         return stored
 
     def _note_refused(self, tenants: set[str], *, alone: bool, refused: bool) -> None:
-        """Remember the tenants whose runs `accept_alone` cannot store, so that the next try uses another statement."""
+        """Note the tenants whose runs `accept_alone` cannot store, so that the next try uses another statement."""
         if refused and alone and self._database.dialect != "sqlite":
             self._not_alone |= tenants
         elif refused:

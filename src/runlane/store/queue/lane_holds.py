@@ -122,7 +122,7 @@ async def hold_lane(
         await require_lane(session, lane)
         await session.fetch(_REMOVE_EXPIRED, lane=lane)
         if len(await session.fetch(_OF_LANE, lane=lane)) >= MAX_HOLDS:
-            raise Conflict(f'The lane "{lane}" has {MAX_HOLDS} holds, the most that it may have. Release some of them.')
+            raise Conflict(f'The lane "{lane}" has {MAX_HOLDS} holds, which is the limit. Release some of them.')
         hold_id = new_id("hold")
         rows = await session.fetch(_ADD, id=hold_id, lane=lane, owner=owner, reason=reason, seconds=expires_in_seconds)
         await session.fetch(_NOTE, lane=lane)

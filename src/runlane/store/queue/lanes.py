@@ -285,7 +285,7 @@ async def delete_lane(database: Database, name: str, *, actor: str = "local") ->
         if name in await holds_in(session):
             raise Conflict(f'The lane "{name}" has holds. Release them first: runlane lanes holds {name}')
         if not await session.fetch(_DELETE, lane=name):
-            raise Conflict(f'Runs wait or are executed in the lane "{name}". Let it run empty first.')
+            raise Conflict(f'Runs wait or are executed in the lane "{name}". Wait until these runs have ended.')
         await append_audit(session, actor=actor, tenant=DEFAULT_TENANT, action="lane.delete", subject=name, old=old)
 
     await database.transact(work)

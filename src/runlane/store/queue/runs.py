@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import bindparam, func, select
 
@@ -31,6 +31,7 @@ STARTED_AT = func.coalesce(
     runs.c.claimed_at,
 ).label("started_at")
 
+_TRACEPARENT_PARTS: Final = 4
 _holder = runs.alias("holder")
 # The holder is found by the unique index on holders, and only for a blocked run.
 _blocked_by = (
@@ -139,5 +140,6 @@ def run_value(row: Row, *, whole: bool) -> Run:
 
 
 def _trace_id(traceparent: str | None) -> str | None:
-    """Return the second part of a stored traceparent, which was checked when the run was accepted."""
-    return None if traceparent is None else traceparent.split("-")[1]
+    """Return the second part of a stored traceparent. Earlier versions stored any string that an App was given."""
+    parts = [] if traceparent is None else traceparent.split("-")
+    return parts[1] if len(parts) >= _TRACEPARENT_PARTS else None

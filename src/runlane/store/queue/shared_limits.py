@@ -66,7 +66,7 @@ async def set_shared_limit(
         before = await session.fetch(FIND_LIMIT, key=key)
         if not before and len(await session.fetch(LIMIT_NAMES, tenant=tenant)) >= MAX_SHARED_LIMITS:
             raise Conflict(
-                f'The tenant "{tenant}" has {MAX_SHARED_LIMITS} concurrency limits, which is the most. Delete one.'
+                f'The tenant "{tenant}" has {MAX_SHARED_LIMITS} concurrency limits, which is the limit. Delete one.'
             )
         values = {"tenant": tenant, "name": name, "max_running": max_running, "updated_by": actor}
         await session.fetch(SET_LIMIT, key=key, **values)

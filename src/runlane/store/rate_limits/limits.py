@@ -71,12 +71,23 @@ _SNAPSHOT = Statement(
     ).select_from(
         provider_states.outerjoin(provider_limits, provider_limits.c.credential == provider_states.c.credential)
     ),
+    purpose="Read the limits and back-offs of every known credential.",
 )
 _by_credential = provider_limits.c.credential == bindparam("credential")
-_FIND = Statement("find_provider_limits", select(provider_limits).where(_by_credential))
-_RESET = Statement("reset_provider_limits", delete(provider_limits).where(_by_credential))
+_FIND = Statement(
+    "find_provider_limits", select(provider_limits).where(_by_credential), purpose="Read the limits of a credential."
+)
+_RESET = Statement(
+    "reset_provider_limits",
+    delete(provider_limits).where(_by_credential),
+    purpose="Delete the limits of a credential, so that the defaults apply.",
+)
 _add = upsert(provider_states).values(credential=bindparam("credential"))
-_ADD = Statement("add_credential", _add.on_conflict_do_nothing(index_elements=["credential"]))
+_ADD = Statement(
+    "add_credential",
+    _add.on_conflict_do_nothing(index_elements=["credential"]),
+    purpose="Add a credential, unless it is known.",
+)
 _values = {
     "in_flight": bindparam("new_in_flight", type_=Integer()),
     "requests_per_minute": bindparam("new_requests", type_=Integer()),
@@ -90,10 +101,12 @@ _SET = Statement(
     _set.on_conflict_do_update(
         index_elements=["credential"], set_={name: _set.excluded[name] for name in _values}
     ).returning(provider_limits),
+    purpose="Store the limits of a credential.",
 )
 _STATE = Statement(
     "provider_state",
     select(provider_states, now_us().label("now")).where(provider_states.c.credential == bindparam("credential")),
+    purpose="Read the back-off of a credential.",
 )
 # Every process that calls models reads all credentials twice a second, so a tenant has a limited number of them.
 MAX_CREDENTIALS: Final = 100
@@ -112,6 +125,7 @@ _SLOW = Statement(
         slow_reason=bindparam("new_reason", type_=Text()),
         streak=bindparam("new_streak", type_=Integer()),
     ),
+    purpose="Store the back-off of a credential.",
 )
 _RECOVER = Statement(
     "recover_provider",
@@ -122,6 +136,7 @@ _RECOVER = Statement(
         provider_states.c.slowed_at < now_us() - bindparam("entered_ago", type_=BigInteger()),
     )
     .values(streak=0),
+    purpose="End the streak of 429 responses of a credential after a success.",
 )
 
 

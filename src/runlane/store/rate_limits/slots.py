@@ -149,6 +149,7 @@ _ROOM = Statement(
             "ahead"
         ),
     ),
+    purpose="Read the limits of a credential, their use and the waiting processes.",
 )
 _SECONDS = Statement(
     "provider_minute",
@@ -157,15 +158,19 @@ _SECONDS = Statement(
         provider_seconds.c.requests,
         provider_seconds.c.tokens,
     ).where(provider_seconds.c.credential == _credential, provider_seconds.c.second >= _oldest_second),
+    purpose="Read the use of each second of the last minute.",
 )
 _SWEEP = Statement(
-    "sweep_provider_leases", delete(provider_leases).where(_leased, provider_leases.c.expires_at <= _now)
+    "sweep_provider_leases",
+    delete(provider_leases).where(_leased, provider_leases.c.expires_at <= _now),
+    purpose="Delete expired leases of a credential.",
 )
 _FORGET_SECONDS = Statement(
     "forget_provider_seconds",
     delete(provider_seconds).where(
         provider_seconds.c.credential == _credential, provider_seconds.c.second < _oldest_second
     ),
+    purpose="Delete the use of seconds that no longer count.",
 )
 _waiting = upsert(provider_waiters).values(
     credential=_credential,
@@ -185,6 +190,7 @@ _WAIT = Statement(
             "seen_at": _waiting.excluded.seen_at,
         },
     ),
+    purpose="Store that a process waits for a slot, since its first request.",
 )
 _WITHDRAW = Statement(
     "withdraw_waiter",
@@ -192,8 +198,13 @@ _WITHDRAW = Statement(
         provider_waiters.c.credential == _credential,
         (provider_waiters.c.holder == _holder) | (provider_waiters.c.seen_at < _now - lit(60 * _SECOND_US)),
     ),
+    purpose="Delete the entry of a process that no longer waits, and stale entries of others.",
 )
-_RELEASE = Statement("release_slots", delete(provider_leases).where(member(provider_leases.c.id, "ids")))
+_RELEASE = Statement(
+    "release_slots",
+    delete(provider_leases).where(member(provider_leases.c.id, "ids")),
+    purpose="Delete the leases of calls that have ended.",
+)
 
 
 def _lease(batch: FromClause) -> Insert:
@@ -205,7 +216,7 @@ def _lease(batch: FromClause) -> Insert:
 
 
 _LEASE_COLUMNS = {"id": Text(), "credential": Text(), "lease_us": BigInteger()}
-_LEASE = Statement("lease_slots", _lease, _LEASE_COLUMNS)
+_LEASE = Statement("lease_slots", _lease, _LEASE_COLUMNS, purpose="Renew leases, and store lost ones again.")
 
 
 def _count_use(statement: Insert) -> Insert:
@@ -226,7 +237,10 @@ def _correct_tokens(batch: FromClause) -> Executable:
 
 
 _CORRECT_TOKENS = Statement(
-    "correct_tokens", _correct_tokens, {"credential": Text(), "second": BigInteger(), "more_tokens": BigInteger()}
+    "correct_tokens",
+    _correct_tokens,
+    {"credential": Text(), "second": BigInteger(), "more_tokens": BigInteger()},
+    purpose="Correct the tokens of calls in the seconds in which they began.",
 )
 _GRANT = CompoundWrite(
     "grant_slots",
@@ -243,6 +257,7 @@ _GRANT = CompoundWrite(
             )
         )
     ],
+    purpose="Store the leases of admitted calls and count them in the current second.",
 )
 
 

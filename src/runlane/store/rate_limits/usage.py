@@ -43,6 +43,7 @@ _BUSY = Statement(
             provider_waiters.c.seen_at > _now - bindparam("stale_us", type_=BigInteger()),
         ).label("waiting"),
     ),
+    purpose="Read the current use of every known credential.",
 )
 
 

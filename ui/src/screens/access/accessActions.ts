@@ -78,7 +78,7 @@ export function changeTenantAction(tenant: Tenant, values: FormValues): Action {
   const off = tenant.enabled && body.enabled === false
   return {
     id: 'change-tenant', label: 'Change', icon: Pencil, danger: off, refused: Object.keys(changed).length === 0 ? 'Nothing is changed.' : null, title: `Change ${tenant.id}`, verb: 'Save the tenant',
-    consequence: `${off ? 'The tenant is disabled: its keys are refused, its waiting runs do not start. ' : ''}Limits hold at once; runs that are running finish. Changed: ${Object.keys(changed).join(', ') || 'nothing'}.`,
+    consequence: `${off ? 'The tenant is disabled: its keys are refused, its waiting runs do not start. ' : ''}Limits apply at once; running runs finish. Changed: ${Object.keys(changed).join(', ') || 'nothing'}.`,
     request: request('patch', '/api/v2/tenants/{tenant_id}', { path: { tenant_id: tenant.id }, body: changed as never, cli: asCli('tenants', 'set', tenant.id, ...tenantWords(changed)) }),
     done: 'The tenant is changed.',
   }
@@ -108,7 +108,7 @@ export function saveRoleAction(name: string, permissions: string[], existing: bo
 export function deleteRoleAction(role: Role): Action {
   return {
     id: 'delete-role', label: 'Delete', icon: Trash2, danger: true, refused: role.built_in ? 'Built-in roles cannot be deleted.' : null, title: `Delete the role ${role.name}`, verb: 'Delete the role',
-    consequence: 'A role that a key has is not deleted.',
+    consequence: 'A role cannot be deleted while a key has it.',
     request: request('delete', '/api/v2/roles/{name}', { path: { name: role.name }, cli: asCli('roles', 'delete', role.name) }),
     done: 'The role is deleted.',
   }

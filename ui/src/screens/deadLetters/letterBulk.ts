@@ -85,7 +85,7 @@ export function letterConsequence(action: LetterAction, total: number, options: 
       ? `${runs} will be queued again under the same ids and continue after the last recorded step; recorded steps are not executed again. A run that fails again comes back as a dead letter.`
       : `${runs} will be started again from the beginning with the same input, as new runs. Steps that were recorded are executed again.`
   }
-  if (action === 'discard') return `${runs} stay failed, and the dead letters are closed. The runs are kept as long as retention says. This cannot be undone.`
+  if (action === 'discard') return `${runs} stay failed, and the dead letters are closed. The runs are kept until retention deletes them. This cannot be undone.`
   if (action === 'assign') return options.to === '' ? `${runs} will have no owner.` : `${runs} will belong to ${options.to}. Nothing is executed.`
   return `${runs} are marked as looked at: no longer counted, still listed. Nothing is executed.`
 }

@@ -27,9 +27,10 @@ import { LaneState } from './LanesPage'
 import { verdictOf } from './verdict'
 
 const HOLD = [
-  field('reason', 'Reason', { required: true, hint: 'Shown to everyone who looks why runs wait.' }),
+  field('reason', 'Reason', { required: true, hint: 'Shown to everyone who checks why runs wait.' }),
   field('minutes', 'Minutes', { control: 'integer', minimum: 1, hint: 'Empty: until it is released.' }),
 ]
+
 function unassignAction(lane: Lane, kind: string): Action {
   return {
     id: 'unassign',

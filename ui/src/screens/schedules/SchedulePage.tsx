@@ -70,7 +70,7 @@ function Buttons({ schedule }: { schedule: Schedule }) {
       {paused ? (
         <FormAction label="Resume" icon={CirclePlay} look="main" fields={[field('catch_up', 'Slots of the pause', { control: 'choice', options: ['none', 'latest', 'all'], initial: 'none', required: true })]} build={(values) => resumeAction(schedule, values)} />
       ) : (
-        <FormAction label="Pause" icon={CirclePause} fields={[field('reason', 'Reason', { required: true, hint: 'Shown to everyone who looks why nothing starts.' })]} build={(values) => pauseAction(schedule, values)} />
+        <FormAction label="Pause" icon={CirclePause} fields={[field('reason', 'Reason', { required: true, hint: 'Shown to everyone who checks why nothing starts.' })]} build={(values) => pauseAction(schedule, values)} />
       )}
       <Backfill schedule={schedule} />
       <ActionButton action={{ ...deleteScheduleAction(schedule), after: () => navigate('/schedules') }} />

@@ -98,6 +98,7 @@ export function cliOf(body: PutSchedule): string {
   }
   if (body.zone !== undefined) words.push('--zone', body.zone)
   if (body.overlap !== undefined) words.push('--overlap', body.overlap)
+  // The command has no option of its own for it.
   if (body.catch_up !== undefined) words.push('--settings', formatJson({ catch_up: body.catch_up }, 0))
   if (body.message) words.push('--message', body.message)
   if (body.input !== undefined) words.push('--input', formatJson(body.input, 0))

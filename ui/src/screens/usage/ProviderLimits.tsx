@@ -26,7 +26,7 @@ function setAction(limits: Limits, values: FormValues): Action {
   const none = NAMES.filter((name) => body[name] === null)
   return {
     id: 'set-limits', label: 'Change', icon: Settings2, title: `Limits of ${limits.credential}`, verb: 'Save the limits',
-    consequence: `The limits hold in the whole cluster, at once. Calls that are in flight (${limits.now.in_flight}) finish; others wait until there is room.`,
+    consequence: `The limits apply to the whole cluster at once. Calls in flight (${limits.now.in_flight}) finish; others wait until there is room.`,
     request: request('put', '/api/v2/limits/{credential}', { path: { credential: limits.credential }, body, cli: asCli('limits', 'set', limits.credential, ...given.flatMap((name) => [`--${name.replaceAll('_', '-')}`, String(body[name])]), ...(none.length > 0 ? ['--no-limit', none.join(',')] : [])) }),
     done: 'The limits are stored.',
   }

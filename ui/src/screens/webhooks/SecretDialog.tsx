@@ -12,7 +12,7 @@ export function ShownOnce({ title, value, onClose, children }: { title: string; 
   return (
     <Dialog title={title} onClose={onClose} closable={false} footer={<Button look="main" disabled={!stored} onClick={onClose}>Done</Button>}>
       <div className="flex flex-col gap-3">
-        <p>It is shown this once. The server does not show it again here.</p>
+        <p>It is shown only now. The dashboard does not show it again.</p>
         <Command text={value} />
         {children}
         <Check label="I have stored it" checked={stored} onChange={(event) => setStored(event.target.checked)} />

@@ -55,7 +55,7 @@ export function testAction(endpoint: Endpoint): Action {
   return {
     id: 'test', label: 'Send a test', icon: SendHorizontal, title: 'Send a test message', verb: 'Send the test',
     refused: endpoint.enabled ? null : 'The endpoint is disabled.',
-    consequence: `One message of the type webhook.test is sent to ${endpoint.url}, once, without a retry. It appears in the log below.`,
+    consequence: `One message of the type test.ping is sent to ${endpoint.url}, once, without a retry. It appears in the log below.`,
     request: request('post', '/api/v2/webhooks/endpoints/{endpoint_id}/test', { path: { endpoint_id: endpoint.id }, cli: asCli('webhooks', 'test', endpoint.id) }),
     done: 'The test message was sent; the log shows the answer.',
   }
@@ -83,7 +83,7 @@ export function deleteEndpointAction(endpoint: Endpoint): Action {
 export function replayAction(delivery: Delivery): Action {
   return {
     id: 'replay', label: 'Replay', icon: RotateCw, title: 'Replay the message', verb: 'Send it again',
-    consequence: 'The same message is sent again as a new delivery, with the same message id, so that a receiver can recognise it.',
+    consequence: 'The same message is sent again as a new delivery, with the same message id, so that a receiver can recognize it.',
     request: request('post', '/api/v2/webhooks/deliveries/{delivery_id}/replay', { path: { delivery_id: delivery.id }, body: {}, cli: asCli('webhooks', 'replay', delivery.id) }),
     done: 'The message is sent again.',
   }

@@ -26,7 +26,7 @@ workers = Table(
     Column("targets", Text),
     # Where its health endpoints answer, as host:port; null without a health port.
     Column("health_address", Text),
-    # Since when an operator wants it to claim no more runs.
+    # The time at which an operator drained it, so that it claims no more runs.
     Column("drain_requested_at", BigInteger),
     # Figures of its process, as the last heartbeat reported them; null before the first one.
     Column("memory_bytes", BigInteger),
