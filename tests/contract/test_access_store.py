@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runlane.access.authentication import Authenticator
+from runlane.access.remembered_keys import RememberedKeys
 from runlane.domain.access import BUILT_IN_ROLES, Permission, given_key
 from runlane.domain.tenant import TenantLimits
 from runlane.errors import Conflict, InvalidRequest, NotFound, Unauthorized, Unavailable
@@ -369,6 +370,48 @@ async def test_a_note_that_fails_fails_no_request(store: Store, monkeypatch: pyt
     _, raw = await create_key(store.database, "ci", "viewer", actor=ACTOR)
     gate = Authenticator(store.database)
     assert (await gate.identify(raw)).name == "ci"
+    await gate.close()
+
+
+async def test_the_age_of_a_remembered_key_is_that_of_the_request(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that arrives long after it was sent for may be that old. Only a failed lookup recalls a key."""
+    clock = [100.0]
+    remembered = RememberedKeys(10, lambda: clock[0])
+    _, raw = await create_key(store.database, "ci", "viewer", actor=ACTOR)
+    gate = Authenticator(store.database, remembered)
+
+    async def late(database: Database, raw_key: str) -> Any:
+        clock[0] += 9
+        return await find_principal(database, raw_key)
+
+    monkeypatch.setattr("runlane.access.authentication.find_principal", late)
+    assert (await gate.identify(raw)).name == "ci"
+    clock[0] += 0.5
+
+    async def defect(*args: Any) -> None:
+        raise RuntimeError("a defect")
+
+    async def away(*args: Any) -> None:
+        raise Unavailable("away")
+
+    monkeypatch.setattr("runlane.access.authentication.find_principal", defect)
+    with pytest.raises(Unavailable):
+        await gate.identify_or_recall(raw)
+    monkeypatch.setattr("runlane.access.authentication.find_principal", away)
+    found, recalled = await gate.identify_or_recall(raw)
+    assert (found.name, recalled) == ("ci", True)
+    # Requests for other routes do not use this.
+    with pytest.raises(Unavailable):
+        await gate.identify(raw)
+    with pytest.raises(Unauthorized):
+        await gate.identify_or_recall(None)
+    clock[0] += 0.5
+    with pytest.raises(Unavailable):
+        await gate.identify_or_recall(raw)
+    monkeypatch.undo()
+    assert (await gate.identify_or_recall(raw))[1] is False
     await gate.close()
 
 

@@ -3878,7 +3878,7 @@ WHERE api_keys.revoked_at IS NULL AND (api_keys.expires_at IS NULL OR api_keys.e
     clock_timestamp()) * 1000000)::bigint) AND api_keys.hash = $1::VARCHAR;
 
 -- find_principals
--- Read again the callers with open streams, to find revoked keys.
+-- Read again the callers with open streams or remembered keys, to find revoked keys.
 SELECT api_keys.id, api_keys.name, api_keys.tenant, api_keys.role, api_keys.expires_at, roles.permissions
 FROM api_keys JOIN tenants ON tenants.id = api_keys.tenant AND tenants.enabled LEFT OUTER JOIN roles ON roles.name =
     api_keys.role

@@ -2,7 +2,8 @@
 
 Requests are authenticated when they arrive, but a stream or a long poll outlives that check. So the keys of all open
 streams are checked again every two seconds, in one statement. If a key could not be checked for half a minute, its
-streams are closed as well; their readers reconnect and are authenticated again.
+streams are closed as well; their readers reconnect and are authenticated again. The keys that are remembered for an
+outage of the database are checked in the same statement.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import structlog
 
 from runlane.access.policy import LOCAL, require
+from runlane.access.remembered_keys import RememberedKeys
 from runlane.access.stream_tokens import StreamPrincipal
 from runlane.domain.access import Permission, Principal, UserPrincipal
 from runlane.errors import Forbidden, RunlaneError, Unauthorized, Unavailable
@@ -44,8 +46,9 @@ class _GuardedStream:
 class StreamRevocation:
     """Checks the keys of open streams. Call start() and stop() once, and guard() for each stream or long poll."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, remembered: RememberedKeys | None = None) -> None:
         self._database = database
+        self._remembered = remembered or RememberedKeys()
         self._streams: set[_GuardedStream] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -90,7 +93,7 @@ class StreamRevocation:
         """Check at intervals. After an error, retry in the next pass; close streams that stay unchecked too long."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            if not self._streams:
+            if not self._streams and not self._remembered.key_ids():
                 continue
             try:
                 await self.run_once()
@@ -103,9 +106,11 @@ class StreamRevocation:
 
     async def run_once(self) -> None:
         """Look up every key once."""
-        started_at = time.monotonic()
+        started_at, asked_at = time.monotonic(), self._remembered.now()
         streams = list(self._streams)
-        found = await find_principals(self._database, sorted({stream.principal.key_id for stream in streams}))
+        key_ids = {stream.principal.key_id for stream in streams} | self._remembered.key_ids()
+        found = await find_principals(self._database, sorted(key_ids))
+        self._remembered.update(key_ids, found, asked_at)
         sessions = sorted({stream.principal.session_id for stream in streams if stream.principal.session_id})
         alive = await live_sessions(self._database, sessions) if sessions else set[str]()
         for stream in streams:

@@ -7,6 +7,7 @@ be the server's own. Any failure during the key lookup rejects the request.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
@@ -24,11 +25,12 @@ from runlane.api.browser_access import CrossSiteRefused, identify_browser, sessi
 from runlane.api.cross_origin import ANY_ORIGIN
 from runlane.api.error_responses import problem, refusal
 from runlane.api.mcp.metadata import MCP_PATH, challenge
+from runlane.api.serializers import ROOT
 from runlane.api.services import parts_of
 from runlane.api.stream_access import TOKEN_PARAMETER, identify_reader
 from runlane.domain.access import KEY_PREFIX, Permission, Principal
 from runlane.domain.action_link import LINK_PATH
-from runlane.errors import RunlaneError, Unauthorized
+from runlane.errors import RunlaneError, Unauthorized, Unavailable
 
 if TYPE_CHECKING:
     from runlane.api.agent_auth.module import AuthModule
@@ -46,6 +48,13 @@ _PRINCIPAL = "runlane.principal"
 _WITHOUT_KEY = ("/hooks/", "/api/v2/ui/session", LINK_PATH)
 # The OpenAI-compatible paths.
 _OPENAI = "/v1/"
+# Requests for the contents of one memory. A node serves them while the database is unavailable.
+_MEMORY_CONTENTS: Final = re.compile(
+    rf"{ROOT}/memory/memories/[^/]+/(?:(?:entries|fragments)(?:/.+)?|search|await-commit)"
+    "|/v0/(?:search|vaults/[^/]+/memories/[^/]+/(?:entries|contexts)(?:/.+)?)",
+    re.DOTALL,
+)
+_RECALLED: Final = "runlane.recalled"
 # The query parameter of a stream token.
 _TOKEN_QUERY: Final = f"{TOKEN_PARAMETER}=".encode()
 # The roots of the agent server's paths. The auth module authorizes requests to them.
@@ -103,9 +112,13 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None,
 
 async def _identify_key(request: Request, sent: HTTPAuthorizationCredentials | None, header: str | None) -> Principal:
     authenticator = parts_of(request).authenticator
+    raw_key = header
     if "authorization" in request.headers:
-        return await authenticator.identify(None if sent is None else sent.credentials)
-    return await authenticator.identify(header)
+        raw_key = None if sent is None else sent.credentials
+    if not _MEMORY_CONTENTS.fullmatch(request.scope["path"]):
+        return await authenticator.identify(raw_key)
+    principal, request.scope[_RECALLED] = await authenticator.identify_or_recall(raw_key)
+    return principal
 
 
 async def _identify_user(
@@ -138,6 +151,11 @@ async def authenticate(request: Request) -> Principal:
 def known_principal(request: Request) -> Principal | None:
     """Return the principal of a request; None if the request was not authenticated."""
     return request.scope.get(_PRINCIPAL)
+
+
+def is_recalled(request: Request) -> bool:
+    """Return whether the key of a request was not checked, because the database is unavailable."""
+    return bool(request.scope.get(_RECALLED))
 
 
 async def identify_optional(request: Request) -> Principal | None:
@@ -178,8 +196,13 @@ async def authenticate_route(request: Request) -> Principal:
     module = parts_of(request).auth_module
     sent, header = await _bearer(request), await _header(request)
     if module is not None:
-        return await _identify_user(request, module, sent, header)
-    return await _identify(request, sent, header)
+        principal = await _identify_user(request, module, sent, header)
+    else:
+        principal = await _identify(request, sent, header)
+    if is_recalled(request):
+        # A custom route may have the path of a memory, and do anything.
+        raise Unavailable("The API key cannot be checked at the moment. Retry later.")
+    return principal
 
 
 async def refuse_with(error: RunlaneError | HTTPException, scope: Scope, receive: Receive, send: Send) -> None:

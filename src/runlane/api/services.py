@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from starlette.requests import HTTPConnection
 
 from runlane.access.authentication import Authenticator
+from runlane.access.remembered_keys import RememberedKeys
 from runlane.access.stream_revocation import StreamRevocation
 from runlane.api.agent_auth.module import AuthModule, load_auth_module
 from runlane.api.chat_stream import ChatCursor, ChatFollower
@@ -151,14 +152,15 @@ async def start_parts(app: App, access: str, options: WorkerOptions | None) -> S
     auth_module = None if auth is None else load_auth_module(auth)
     connection = await app.connect()
     database = connection.database
+    remembered = RememberedKeys(app.settings.memory_outage_in_force)
     parts = Services(
         app,
         access,
         connection,
         Tail(database, connection.bus),
         LiveHub(database, connection.bus),
-        Authenticator(database),
-        StreamRevocation(database),
+        Authenticator(database, remembered),
+        StreamRevocation(database, remembered),
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
         searches=KeyTurns(app.settings.api_max_searches_per_key, SearchLimited),
         writes=WriteProbe(database),

@@ -141,6 +141,13 @@ class MemoryVaults:
         """Return a memory."""
         return await administration.get_memory(self._shared, tenant, memory_id)
 
+    async def owned_memory(self, tenant: str, memory_id: str) -> Memory | None:
+        """Return a memory from the local copy, without the database; None if reads of it do not use the copy."""
+        node = self._storage.node
+        if node is None or not await node.reads_here(memory_id):
+            return None
+        return await administration.get_memory(self._storage.reader, tenant, memory_id)
+
     async def find_memory(self, tenant: str, vault_id: str, title: str) -> Memory | None:
         """Return the memory with a title in a vault, or None."""
         return await administration.find_memory(self._shared, tenant, vault_id, title)

@@ -45,6 +45,14 @@ class Settings(StorageSettings, MemorySettings, WorkerSettings, ApiSettings, Das
         return "direct" if self.memory_path is None else "replicated"
 
     @property
+    def memory_outage_in_force(self) -> float:
+        """For how long an API key is accepted for the contents of memories without a check; 0 in other modes."""
+        if self.memory_mode_in_force != "replicated":
+            return 0.0
+        wanted = self.memory_outage_seconds
+        return self.memory_lease_seconds if wanted is None else min(wanted, self.memory_lease_seconds)
+
+    @property
     def memory_file(self) -> Path:
         """The memory file."""
         if self.memory_path is not None:

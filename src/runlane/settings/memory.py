@@ -49,6 +49,14 @@ class MemorySettings(SettingsGroup):
         description="In the mode replicated: how long a process may write to its memories without Postgres, and how "
         "long others wait before they take the memories of a lost one.",
     )
+    memory_outage_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        le=86_400,
+        description="In the mode replicated: for how long after its last check an API key is accepted for the contents "
+        "of memories while Postgres is unavailable, at most RUNLANE_MEMORY_LEASE_SECONDS, which is the default. 0: no "
+        "key is accepted without a check.",
+    )
     memory_idempotency_hours: float = Field(
         default=24.0, gt=0, description="For how long a repeated change is recognized by its idempotency key."
     )

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from fastapi import Path, Query, Request
 from starlette.responses import PlainTextResponse, Response
 
-from runlane.api.auth import Anyone, MemoryAdmin, MemoryRead, MemoryWrite
+from runlane.api.auth import Anyone, MemoryAdmin, MemoryRead, MemoryWrite, is_recalled
 from runlane.api.body import LargeBodyRoute
 from runlane.api.compat import memory_v0_schemas as shapes
 from runlane.api.error_responses import answers
@@ -29,7 +29,7 @@ from runlane.domain.memory import (
     Memory,
     MemoryEntry,
 )
-from runlane.errors import InputTooLarge, InvalidInput, InvalidRequest, NotFound
+from runlane.errors import InputTooLarge, InvalidInput, InvalidRequest, NotFound, Unavailable
 from runlane.memory.service import MemoryService
 from runlane.store.memory.planning import missing_memory
 
@@ -145,7 +145,7 @@ async def post_entry(
 ) -> JsonBody:
     """Add an entry."""
     memory = await memory_of(request)
-    found = await _memory(memory, principal.tenant, vault_id, memory_id)
+    found = await _memory_at_hand(request, memory, principal.tenant, vault_id, memory_id)
     added = await memory.add_entry(principal.tenant, found.id, body.entry(), idempotency_key=_key(request))
     return JsonBody(shapes.entry(added), 201)
 
@@ -167,7 +167,7 @@ async def get_entries(
     if before is not None and after is not None:
         raise InvalidRequest("before and after cannot be combined. Give one of them.")
     memory = await memory_of(request)
-    found = await _memory(memory, principal.tenant, vault_id, memory_id)
+    found = await _memory_at_hand(request, memory, principal.tenant, vault_id, memory_id)
     wanted = (None if before is None else moment_us(before), None if after is None else moment_us(after))
     entries = [shapes.entry(item) for item in await _page(memory, principal.tenant, found.id, limit, *wanted)]
     return JsonBody({"entries": entries, "count": len(entries)})
@@ -179,7 +179,7 @@ async def get_entry(
 ) -> JsonBody:
     """Return an entry."""
     memory = await memory_of(request)
-    found = await _memory(memory, principal.tenant, vault_id, memory_id)
+    found = await _memory_at_hand(request, memory, principal.tenant, vault_id, memory_id)
     return JsonBody(shapes.entry(await memory.get_entry(principal.tenant, found.id, entry_id)))
 
 
@@ -189,7 +189,7 @@ async def delete_entry(
 ) -> Response:
     """Delete an entry."""
     memory = await memory_of(request)
-    found = await _memory(memory, principal.tenant, vault_id, memory_id)
+    found = await _memory_at_hand(request, memory, principal.tenant, vault_id, memory_id)
     await memory.delete_entry(principal.tenant, found.id, entry_id, idempotency_key=_key(request))
     return Response(status_code=204)
 
@@ -205,7 +205,7 @@ async def patch_tags(
 ) -> JsonBody:
     """Replace the tags of an entry."""
     memory = await memory_of(request)
-    found = await _memory(memory, principal.tenant, vault_id, memory_id)
+    found = await _memory_at_hand(request, memory, principal.tenant, vault_id, memory_id)
     key = _key(request)
     return JsonBody(
         shapes.entry(await memory.set_tags(principal.tenant, found.id, entry_id, body.tags, idempotency_key=key))
@@ -225,7 +225,7 @@ async def put_context(request: Request, principal: MemoryWrite, vault_id: VaultI
     except UnicodeDecodeError:
         raise InvalidInput("The context is not UTF-8.") from None
     memory = await memory_of(request)
-    found = await _memory(memory, principal.tenant, vault_id, memory_id)
+    found = await _memory_at_hand(request, memory, principal.tenant, vault_id, memory_id)
     written = await memory.put_fragment(
         principal.tenant, found.id, CONTEXT_FRAGMENT, text, idempotency_key=_key(request)
     )
@@ -238,7 +238,7 @@ async def get_context(
 ) -> PlainTextResponse:
     """Return the context document as plain text."""
     memory = await memory_of(request)
-    found = await _memory(memory, principal.tenant, vault_id, memory_id)
+    found = await _memory_at_hand(request, memory, principal.tenant, vault_id, memory_id)
     return PlainTextResponse((await memory.get_fragment(principal.tenant, found.id, CONTEXT_FRAGMENT)).content)
 
 
@@ -251,7 +251,7 @@ async def delete_context(
     Earlier contexts are not stored.
     """
     memory = await memory_of(request)
-    found = await _memory(memory, principal.tenant, vault_id, memory_id)
+    found = await _memory_at_hand(request, memory, principal.tenant, vault_id, memory_id)
     current = await memory.get_fragment(principal.tenant, found.id, CONTEXT_FRAGMENT)
     if shapes.context(found.id, current)["contextId"] != context_id:
         raise NotFound(f'The context "{context_id}" is not the current context of the memory "{found.id}".')
@@ -325,4 +325,14 @@ async def _memory(memory: MemoryService, tenant: str, vault: str, wanted: str) -
         return by_title
     if found.vault_id != vault_id:
         raise missing_memory(wanted)
+    return found
+
+
+async def _memory_at_hand(request: Request, memory: MemoryService, tenant: str, vault: str, wanted: str) -> Memory:
+    """Return a memory as `_memory` does; while the database is unavailable, one that this process owns, by its ids."""
+    if not is_recalled(request):
+        return await _memory(memory, tenant, vault, wanted)
+    found = await memory.owned_memory(tenant, wanted)
+    if found is None or found.vault_id != vault:
+        raise Unavailable("The database is unavailable, so a memory is found only by its id and the id of its vault.")
     return found

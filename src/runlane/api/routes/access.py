@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
@@ -103,6 +104,7 @@ async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> 
     known = await find_key(database, key_id, tenant=only)
     check_revocation(principal, await find_role(database, known.role))
     key = await revoke_key(database, key_id, actor=principal.actor, tenant=only)
+    _forget_keys(request, lambda known: known.key_id == key_id)
     return ValueBody(key)
 
 
@@ -147,6 +149,8 @@ async def patch_tenant(request: Request, principal: KeysManage, tenant_id: Tenan
     removed = frozenset(name for name in LIMITS if name in body.model_fields_set and getattr(body, name) is None)
     change = TenantChange(**body.model_dump(), unlimited=removed)
     _, tenant = await set_tenant(parts_of(request).database, tenant_id, change, actor=principal.actor)
+    if not tenant.enabled:
+        _forget_keys(request, lambda known: known.tenant == tenant_id)
     return ValueBody(tenant)
 
 
@@ -157,7 +161,9 @@ async def remove_tenant(request: Request, principal: KeysManage, tenant_id: Tena
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
     parts = parts_of(request)
     delete = partial(delete_tenant, parts.database, tenant_id, actor=principal.actor)
-    return ValueBody(await parts.connection.memory_opener.delete_tenant(tenant_id, delete))
+    deleted = await parts.connection.memory_opener.delete_tenant(tenant_id, delete)
+    _forget_keys(request, lambda known: known.tenant == tenant_id)
+    return ValueBody(deleted)
 
 
 @router.get("/roles", response_model=ROLES.schema, responses=answers())
@@ -171,6 +177,7 @@ async def put_role(request: Request, principal: KeysManage, name: RoleName, body
     """Create or change a custom role. It applies to the next request of every key that has the role."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _, role = await set_role(parts_of(request).database, name, body.permissions, actor=principal.actor)
+    _forget_keys(request, lambda known: known.role == name)
     return ValueBody(role)
 
 
@@ -205,6 +212,11 @@ async def get_audit(
         limit=limit,
     )
     return AUDIT.page(entries, limit)
+
+
+def _forget_keys(request: Request, which: Callable[[Principal], bool]) -> None:
+    """Do not accept these keys without a check, should the database become unavailable."""
+    parts_of(request).authenticator.remembered.forget(which)
 
 
 def _check_path(value: str, message: str) -> None:

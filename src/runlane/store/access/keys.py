@@ -68,7 +68,7 @@ _FIND = Statement(
 _STILL = Statement(
     "find_principals",
     USABLE_KEYS.where(member(api_keys.c.id, "key_ids")),
-    purpose="Read again the callers with open streams, to find revoked keys.",
+    purpose="Read again the callers with open streams or remembered keys, to find revoked keys.",
 )
 _TOUCH = Statement(
     "touch_key",
