@@ -117,6 +117,7 @@ async def test_changes_and_reads_of_an_owned_memory_continue_and_are_replicated_
             ("DELETE", path),
             ("GET", f"{path}/export"),
             ("POST", f"{path}/discard"),
+            ("POST", f"{path}/retry"),
             ("POST", f"{API}/memory/memories"),
             ("GET", f"/v0/vaults/{vault}/memories/{memory_id}"),
             ("POST", "/mcp"),
