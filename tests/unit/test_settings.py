@@ -26,6 +26,7 @@ BAD = {
     "MEMORY_SUBMIT_SECONDS": ["-1", "11", "soon"],
     "MEMORY_NODE_URL": ["x" * 501],
     "MEMORY_LEASE_SECONDS": ["1", "86401"],
+    "MEMORY_OUTAGE_SECONDS": ["-1", "86401"],
     "MEMORY_IDEMPOTENCY_HOURS": ["0", "long"],
     "MEMORY_COPY_DAYS": ["0", "long"],
     "MEMORY_COPY_BYTES": ["1000", "500 MB"],
