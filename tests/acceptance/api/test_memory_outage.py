@@ -148,6 +148,15 @@ async def test_a_silent_database_is_waited_for_once(postgres_url: str, tmp_path:
         assert await committed(api, path) == ["first", *map(str, range(50))]
 
 
+async def test_a_search_by_meaning_finds_words(postgres_url: str, tmp_path: Path) -> None:
+    """The cap of the tenant cannot be read, so no embedding model is called."""
+    async with node(postgres_url, tmp_path, memory_embedding_model="openai:text-embedding-3-small") as (api, proxy):
+        path = await owned(api)
+        proxy.refuse()
+        found = await api.client.post(f"{path}/search", json={"query": "first"})
+        assert [(hit["entry"]["text"], hit["found_by"]) for hit in found.json()["hits"]] == [("first", ["text"])]
+
+
 async def test_a_key_whose_check_is_too_old_is_refused(postgres_url: str, tmp_path: Path) -> None:
     async with node(postgres_url, tmp_path, memory_outage_seconds=30) as (api, proxy):
         path, remembered = await owned(api), api.parts.authenticator.remembered
