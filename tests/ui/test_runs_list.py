@@ -33,7 +33,7 @@ def test_filters_are_in_the_url_and_survive_a_reload(page: Page, site: Site, run
 
 def test_an_empty_list_names_the_filter_that_can_be_cleared(page: Page, site: Site, runs: dict[str, str]) -> None:
     page.goto(f"{site.ui}/runs?lane=nowhere")
-    page.get_by_role("button", name="Clear lane nowhere").click()
+    page.get_by_role("button", name="Clear lane nowhere", exact=True).click()
     expect(page.locator(f'[data-row-id="{runs["failed"]}"]')).to_be_visible()
 
 

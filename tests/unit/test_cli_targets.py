@@ -40,6 +40,8 @@ GIVEN = {
 }
 EXTRA: Mapping[str, list[str]] = {
     "chat": ["--message", "hello"],
+    # Another program may use the default port.
+    "serve": ["--port", "0"],
     "runs resume": ["--answer", "yes"],
     "lanes set": ["--max-slots", "1"],
     "limits set": ["--in-flight", "1"],
