@@ -102,7 +102,7 @@ async def test_a_lane_is_created_once_and_deleted_when_no_run_uses_it(store: Sto
     with pytest.raises(Conflict, match="exists"):
         await create_lane(store.database, "slow", LaneChange())
     waiting = await store.add(lane="slow")
-    with pytest.raises(Conflict, match="run empty"):
+    with pytest.raises(Conflict, match="Wait until these runs have ended"):
         await delete_lane(store.database, "slow")
     await store.finish((await store.claim(await store.worker(), 5))[0])
     assert (await store.get(waiting)).status.terminal
