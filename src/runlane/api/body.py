@@ -54,14 +54,14 @@ class _LargeBody:
     def __init__(self, counts: Counter[str], most: int, scope: Scope) -> None:
         self._counts = counts
         self._most = most
-        self._scope = scope
+        self._scope: Scope = scope
         self._arrived = 0
         self._owner = ""
 
     def add(self, size: int) -> None:
         """Count bytes that have arrived. Raise BodiesLimited if the tenant has too many."""
         self._arrived += size
-        if self._arrived <= LARGE_BYTES:
+        if self._arrived <= LARGE_BYTES or not self._scope:
             return
         if not self._owner:
             principal = known_principal(Request(self._scope))
@@ -79,6 +79,11 @@ class _LargeBody:
             if self._counts[self._owner] <= 0:
                 del self._counts[self._owner]
         self._arrived, self._owner = 0, ""
+
+    def close(self) -> None:
+        """Release the body and the request. A stream that begins now would keep the request alive through the scope."""
+        self.release()
+        self._scope = {}
 
 
 class BodyLimit:
@@ -123,7 +128,7 @@ class BodyLimit:
         try:
             await self._app(scope, counted, answering)
         finally:
-            large.release()
+            large.close()
 
 
 class LargeBodyRoute(RawRoute):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
 import signal
 from contextlib import ExitStack
@@ -72,6 +73,22 @@ async def test_a_reader_that_leaves_is_forgotten(api: Api) -> None:
         await anext(answer.aiter_text())
         assert api.parts.tail.followers == 1
     await eventually(lambda: api.parts.tail.followers == 0, "no follower")
+
+
+async def test_an_idle_stream_keeps_nothing_of_its_request(idle_api: Api) -> None:
+    run = await idle_api.run("greet", wait=False)
+    gc.collect()
+    gc.disable()
+    try:
+        async with idle_api.client.stream("GET", f"{API}/runs/{run['run_id']}/stream") as answer:
+            async for _ in answer.aiter_lines():
+                break
+            # The server's own scope lasts as long as the stream. The copy that the request has got must not.
+            objects: list[Any] = gc.get_objects()
+            kept: list[str] = [item["path"] for item in objects if type(item) is dict and "runlane.streams" in item]
+            assert kept == []
+    finally:
+        gc.enable()
 
 
 async def test_a_stopping_server_ends_streams_without_a_done_event(settings: Settings) -> None:
